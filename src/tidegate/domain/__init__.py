@@ -1,0 +1,1 @@
+"""The vocabulary: frozen records, units and outcomes. No behaviour beyond arithmetic."""

@@ -1,0 +1,40 @@
+"""How a request ended: exactly one outcome each, and the outcome is the metric label."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    TRUNCATED = "truncated"
+    """The model stopped at a length limit (`finish_reason: length`)."""
+    CONTENT_FILTER = "content_filter"
+    """The provider withheld the answer: a business signal, not an error."""
+    MODEL_ERROR = "model_error"
+    """The model server answered 200 and said in the body that generation failed."""
+    CLIENT_CANCELLED = "client_cancelled"
+    SERVED_FROM_CACHE = "served_from_cache"
+    REJECTED_INVALID = "rejected_invalid"
+    REJECTED_UNAUTHENTICATED = "rejected_unauthenticated"
+    REJECTED_FORBIDDEN = "rejected_forbidden"
+    REJECTED_OVERLOAD = "rejected_overload"
+    REJECTED_RATE_LIMIT = "rejected_rate_limit"
+    REJECTED_NO_REPLICA = "rejected_no_replica"
+    REJECTED_UPSTREAM = "rejected_upstream"
+    """The upstream judged the request itself to be at fault (4xx)."""
+    FAILED_UPSTREAM = "failed_upstream"
+    FAILED_TIMEOUT = "failed_timeout"
+    FAILED_MID_STREAM = "failed_mid_stream"
+    FAILED_INTERNAL = "failed_internal"
+
+
+class FinishReason(StrEnum):
+    """OpenAI's `finish_reason`; OpenRouter's `error` is in the list because it arrives on the wire."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    TOOL_CALLS = "tool_calls"
+    FUNCTION_CALL = "function_call"
+    ERROR = "error"

@@ -1,0 +1,64 @@
+"""The one record a request leaves behind. Metrics, logs, audit and billing read only this."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.domain.outcome import Outcome
+from tidegate.domain.usage import Evidence, Usage
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt on one replica; durations in seconds from the attempt's start."""
+
+    attempt: int
+    replica: str
+    result: str
+    """`ok`, or the failure in a word: `status_503`, `timeout_stall`, `connect`, `cancelled` ..."""
+    status: int | None = None
+    connect_s: float | None = None
+    first_byte_s: float | None = None
+    first_token_s: float | None = None
+    duration_s: float = 0.0
+
+
+class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened to one request. Instants are seconds since the epoch, durations seconds since it was received.
+
+    No prompt or answer text, no secret: those belong to audit, under its own policy.
+    """
+
+    request_id: str
+    started_at: float
+    operation: str
+    outcome: Outcome
+    status: int
+    """HTTP status sent to the client; 0 when it left before one was sent."""
+    duration_s: float
+    key_id: str = ""
+    tenant: str = ""
+    user: str = ""
+    tier: str = ""
+    model: str = ""
+    """The model name the client asked for."""
+    route: str = ""
+    """The configured route pattern that matched: a bounded set, fit for a metric label."""
+    upstream: str = ""
+    upstream_model: str = ""
+    stream: bool = False
+    error_code: str | None = None
+    ttft_s: float | None = None
+    """First non-empty output seen by the gateway, since the request was received (streams only)."""
+    upstream_s: float = 0.0
+    """Time during which an attempt was running."""
+    usage: Usage = Usage()
+    evidence: Evidence = Evidence.ESTIMATED
+    reserved_tokens: int = 0
+    prompt_tokens_bound: int = 0
+    finish_reason: str | None = None
+    chunks: int = 0
+    degraded: str | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
+    trace_id: str = ""
+    client_retry: int = 0
+    """`x-stainless-retry-count` as sent by OpenAI's SDKs."""

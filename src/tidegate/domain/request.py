@@ -1,0 +1,43 @@
+"""What a client asked for, after parsing: a typed head over the untouched body."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.domain.units import ModelName
+
+
+class Operation(StrEnum):
+    CHAT = "chat"
+    COMPLETION = "completion"
+    EMBEDDING = "embedding"
+    MODELS = "models"
+    MODEL = "model"
+    TOKENIZE = "tokenize"
+
+    @property
+    def is_call(self) -> bool:
+        """True when an upstream answers it; the others are answered by the gateway itself."""
+        return self in _CALLS
+
+
+_CALLS = frozenset({Operation.CHAT, Operation.COMPLETION, Operation.EMBEDDING})
+
+
+class ParsedRequest(msgspec.Struct, frozen=True):
+    """One request body with the fields that decisions need; everything else stays in `body`."""
+
+    operation: Operation
+    model: ModelName
+    body: bytes
+    stream: bool = False
+    wants_usage: bool = False
+    """The client itself set `stream_options.include_usage`."""
+    max_completion_tokens: int | None = None
+    """The larger of the client's caps; tokens per choice."""
+    choices: int = 1
+    """`n`: answers generated per prompt; for `/v1/completions` times the number of prompts."""
+    prompt_tokens_bound: int = 0
+    """Proven upper bound on the prompt's tokens: a byte-level tokenizer never makes more tokens than UTF-8 bytes."""

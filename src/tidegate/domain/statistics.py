@@ -1,0 +1,159 @@
+"""What one worker reports about itself: counts since it started, and levels at one instant.
+
+Counters only grow while the worker lives; levels go up and down. Sums over workers are made with `total`, and the counters of a worker that
+ended are kept with `retired`, so that a sum never falls when a worker is replaced.
+
+Flat keys are `<part>.<quantity>`, for example `server.connections_open`; `tidegate.admin.metrics` says which become metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+
+class RequestTally(msgspec.Struct, frozen=True, gc=False):
+    """Finished requests with these four labels."""
+
+    operation: str
+    route: str
+    upstream: str
+    outcome: str
+    count: int
+
+
+class TokenTally(msgspec.Struct, frozen=True, gc=False):
+    """Tokens with these labels; `token_class` is `prompt`, `completion` or `cached` (which is part of `prompt`)."""
+
+    route: str
+    token_class: str
+    evidence: str
+    tokens: int
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Observations by bucket. `counts` has one more entry than `bounds`: the values above the last bound."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float = 0.0
+    """Sum of the observed values."""
+
+    def plus(self, other: Histogram) -> Histogram:
+        """Add two histograms of equal bounds."""
+        if self.bounds != other.bounds:
+            raise AssertionError("histograms with different bounds cannot be added")
+        counts = tuple(mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True))
+        return Histogram(self.bounds, counts, self.total + other.total)
+
+
+class RouteHistograms(msgspec.Struct, frozen=True):
+    """The three distributions of one route, in seconds."""
+
+    route: str
+    duration: Histogram
+    ttft: Histogram
+    overhead: Histogram
+
+
+class RequestStatistics(msgspec.Struct, frozen=True):
+    """Everything counted from finished `RequestRecord`s."""
+
+    requests: tuple[RequestTally, ...] = ()
+    tokens: tuple[TokenTally, ...] = ()
+    histograms: tuple[RouteHistograms, ...] = ()
+
+
+class UpstreamStatistics(msgspec.Struct, frozen=True):
+    """One upstream as one worker sees it: is it fit to be called, and its connection pool."""
+
+    name: str
+    ready: bool
+    detail: str = ""
+    """Why it is not ready, for people."""
+    levels: dict[str, float] = {}
+    counters: dict[str, float] = {}
+
+
+class WorkerStatistics(msgspec.Struct, frozen=True):
+    """One worker's report, or the sum of several."""
+
+    ready: bool = True
+    requests: RequestStatistics = RequestStatistics()
+    levels: dict[str, float] = {}
+    counters: dict[str, float] = {}
+    upstreams: tuple[UpstreamStatistics, ...] = ()
+
+
+def total(reports: Iterable[WorkerStatistics]) -> WorkerStatistics:
+    """Sum reports. An upstream is ready when any worker finds it so; the sum is ready when every report is."""
+    reports = tuple(reports)
+    return WorkerStatistics(
+        ready=all(report.ready for report in reports),
+        requests=_total_requests(tuple(report.requests for report in reports)),
+        levels=_sum(report.levels for report in reports),
+        counters=_sum(report.counters for report in reports),
+        upstreams=_total_upstreams(reports),
+    )
+
+
+def retired(report: WorkerStatistics) -> WorkerStatistics:
+    """Keep of an ended worker what must stay in the sums: its counters."""
+    upstreams = tuple(UpstreamStatistics(name=each.name, ready=False, counters=each.counters) for each in report.upstreams if each.counters)
+    return WorkerStatistics(ready=True, requests=report.requests, counters=report.counters, upstreams=upstreams)
+
+
+def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for part in parts:
+        for key, value in part.items():
+            sums[key] = sums.get(key, 0.0) + value
+    return sums
+
+
+def _total_requests(reports: tuple[RequestStatistics, ...]) -> RequestStatistics:
+    requests: dict[tuple[str, str, str, str], int] = {}
+    tokens: dict[tuple[str, str, str], int] = {}
+    histograms: dict[str, RouteHistograms] = {}
+    for report in reports:
+        for tally in report.requests:
+            labels = (tally.operation, tally.route, tally.upstream, tally.outcome)
+            requests[labels] = requests.get(labels, 0) + tally.count
+        for count in report.tokens:
+            kind = (count.route, count.token_class, count.evidence)
+            tokens[kind] = tokens.get(kind, 0) + count.tokens
+        for one in report.histograms:
+            known = histograms.get(one.route)
+            histograms[one.route] = one if known is None else _plus(known, one)
+    return RequestStatistics(
+        requests=tuple(RequestTally(*labels, count) for labels, count in sorted(requests.items())),
+        tokens=tuple(TokenTally(*kind, count) for kind, count in sorted(tokens.items())),
+        histograms=tuple(histograms[route] for route in sorted(histograms)),
+    )
+
+
+def _plus(left: RouteHistograms, right: RouteHistograms) -> RouteHistograms:
+    return RouteHistograms(
+        route=left.route,
+        duration=left.duration.plus(right.duration),
+        ttft=left.ttft.plus(right.ttft),
+        overhead=left.overhead.plus(right.overhead),
+    )
+
+
+def _total_upstreams(reports: tuple[WorkerStatistics, ...]) -> tuple[UpstreamStatistics, ...]:
+    by_name: dict[str, list[UpstreamStatistics]] = {}
+    for report in reports:
+        for upstream in report.upstreams:
+            by_name.setdefault(upstream.name, []).append(upstream)
+    return tuple(
+        UpstreamStatistics(
+            name=name,
+            ready=any(each.ready for each in views),
+            detail="" if any(each.ready for each in views) else next((each.detail for each in views if each.detail), ""),
+            levels=_sum(each.levels for each in views),
+            counters=_sum(each.counters for each in views),
+        )
+        for name, views in sorted(by_name.items())
+    )

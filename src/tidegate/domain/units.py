@@ -1,0 +1,41 @@
+"""Names for ids and units, so that the type checker tells them apart."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+RequestId = NewType("RequestId", str)
+TenantId = NewType("TenantId", str)
+UserId = NewType("UserId", str)
+KeyId = NewType("KeyId", str)
+ModelName = NewType("ModelName", str)
+UpstreamName = NewType("UpstreamName", str)
+ReplicaId = NewType("ReplicaId", str)
+"""`<upstream>/<index>`, unique in one configuration."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""HTTP header fields in order; names in lower case."""
+
+
+class Secret:
+    """A string that must not be shown: `repr` and `str` are masked, `reveal()` gives the value."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(****)"
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)

@@ -1,0 +1,90 @@
+"""Upstreams as decisions see them: routes, replicas, clocks, and how a call can fail."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
+
+
+class Timeouts(msgspec.Struct, frozen=True, gc=False):
+    """The five clocks of one attempt, in seconds, all measured from its start except `stall_s`.
+
+    `first_byte_s` and `first_token_s` apply to streams: a non-streaming server sends its first byte when all is generated.
+    """
+
+    connect_s: float = 5.0
+    first_byte_s: float = 30.0
+    first_token_s: float = 60.0
+    stall_s: float = 30.0
+    """Longest gap between two pieces of a stream."""
+    total_s: float = 600.0
+
+
+class Clock(StrEnum):
+    """Which of the five ran out."""
+
+    CONNECT = "connect"
+    FIRST_BYTE = "first_byte"
+    FIRST_TOKEN = "first_token"  # noqa: S105  a clock, not a password
+    STALL = "stall"
+    TOTAL = "total"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One upstream as a route names it; `model` None keeps the client's model name."""
+
+    upstream: UpstreamName
+    model: ModelName | None = None
+
+
+class Route(msgspec.Struct, frozen=True):
+    """Models matching `pattern` (shell style) are served by the first target that can; the rest stand by."""
+
+    pattern: str
+    targets: tuple[Target, ...]
+
+
+class ReplicaSnapshot(msgspec.Struct, frozen=True, gc=False):
+    """One replica at one instant, as choosers see it."""
+
+    replica: ReplicaId
+    upstream: UpstreamName
+    in_flight: int
+    available: bool
+    """False while it warms, is set aside after a 429, or is known to be down."""
+
+
+class FailureScope(StrEnum):
+    """What a failure says something about: only `REPLICA` and `MODEL` count against a replica's health."""
+
+    REQUEST = "request"
+    KEY = "key"
+    MODEL = "model"
+    REPLICA = "replica"
+
+
+class UpstreamFailure(msgspec.Struct, frozen=True):
+    """Why an attempt failed, already in Tidegate's terms (see `wire.dialects.classify`).
+
+    `clock` is set when one of our five clocks ended it. `retry_after_s` is the upstream's own wish, in seconds.
+    """
+
+    scope: FailureScope
+    retryable: bool
+    message: str
+    status: int | None = None
+    """The HTTP status the upstream sent; None when no answer came."""
+    code: str | None = None
+    """The upstream's own error code, if it sent one."""
+    param: str | None = None
+    retry_after_s: float | None = None
+    clock: Clock | None = None
+    rate_limited: bool = False
+    credentials: bool = False
+    """The upstream refused Tidegate's own key: never shown to the client as a 401."""
+    content_filter: bool = False
+    in_band: bool = False
+    """The failure came inside an answer with status 200."""

@@ -1,0 +1,96 @@
+"""What a flow asks its driver to do. Imperatives; a driver performs them in order."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.domain.record import RequestRecord
+from tidegate.domain.units import ModelName, ReplicaId, Secret
+from tidegate.errors import TidegateError
+
+
+class Authenticate(msgspec.Struct, frozen=True, gc=False):
+    """Find out who calls; answer with `Authenticated` or `AuthenticationRefused`."""
+
+    credential: Secret
+
+
+class ReadBody(msgspec.Struct, frozen=True, gc=False):
+    """Accept the request body; answer with `BodyReceived` or `BodyRefused`."""
+
+
+class CountTokens(msgspec.Struct, frozen=True, gc=False):
+    """Count the prompt exactly; answer with `TokensCounted`."""
+
+
+class StartAttempt(msgspec.Struct, frozen=True):
+    """Send `body` to a replica. `attempt` counts from 1; events of other attempts than the current one are ignored."""
+
+    attempt: int
+    replica: ReplicaId
+    model: ModelName
+    body: bytes
+
+
+class CancelAttempt(msgspec.Struct, frozen=True, gc=False):
+    """Close the attempt's connection now."""
+
+    attempt: int
+
+
+class Relay(msgspec.Struct, frozen=True, gc=False):
+    """The commit point of a stream: send the head, what was held back, and from now on every chunk as it comes."""
+
+    attempt: int
+    degraded: str | None = None
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """Send the attempt's complete answer to the client."""
+
+    attempt: int
+    degraded: str | None = None
+
+
+class EndStream(msgspec.Struct, frozen=True, gc=False):
+    """The relayed stream is complete: end the client's response."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Send a JSON body that the gateway itself made, with status 200."""
+
+    body: bytes
+
+
+class SendError(msgspec.Struct, frozen=True):
+    """Nothing was sent yet: answer with this error."""
+
+    error: TidegateError
+
+
+class InterruptStream(msgspec.Struct, frozen=True):
+    """Part of a stream is out: send the error as an in-band event, then end the response without `[DONE]`."""
+
+    error: TidegateError
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The last action of every flow."""
+
+    record: RequestRecord
+
+
+Action = (
+    Authenticate
+    | ReadBody
+    | CountTokens
+    | StartAttempt
+    | CancelAttempt
+    | Relay
+    | Reply
+    | EndStream
+    | Answer
+    | SendError
+    | InterruptStream
+    | Finish
+)

@@ -1,0 +1,95 @@
+"""What a driver tells a flow. Past facts; those of an attempt carry its number."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.domain.principal import Principal
+from tidegate.domain.upstream import UpstreamFailure
+from tidegate.domain.usage import Usage
+from tidegate.errors import TidegateError
+from tidegate.ports import TokenCount
+
+
+class Authenticated(msgspec.Struct, frozen=True):
+    principal: Principal
+
+
+class AuthenticationRefused(msgspec.Struct, frozen=True):
+    error: TidegateError
+
+
+class BodyReceived(msgspec.Struct, frozen=True):
+    body: bytes
+
+
+class BodyRefused(msgspec.Struct, frozen=True):
+    error: TidegateError
+
+
+class TokensCounted(msgspec.Struct, frozen=True):
+    """`count` None: the counter could not answer in time."""
+
+    count: TokenCount | None
+
+
+class AttemptConnected(msgspec.Struct, frozen=True, gc=False):
+    attempt: int
+
+
+class ResponseStarted(msgspec.Struct, frozen=True, gc=False):
+    """The upstream's status line came, and it is a success."""
+
+    attempt: int
+    status: int
+
+
+class OutputStarted(msgspec.Struct, frozen=True, gc=False):
+    """The first non-empty output of a stream came."""
+
+    attempt: int
+
+
+class AttemptCompleted(msgspec.Struct, frozen=True, gc=False):
+    """The answer is complete and well formed."""
+
+    attempt: int
+    usage: Usage | None
+    finish_reason: str | None
+    output_bytes: int = 0
+    """Size of a whole answer, the evidence of last resort when it carries no usage."""
+
+
+class AttemptFailed(msgspec.Struct, frozen=True):
+    attempt: int
+    failure: UpstreamFailure
+    usage: Usage | None = None
+
+
+class ClientLeft(msgspec.Struct, frozen=True, gc=False):
+    """The client closed its connection, or stopped reading for too long."""
+
+
+class DrainExpired(msgspec.Struct, frozen=True, gc=False):
+    """The process must end and this request is still running."""
+
+
+class DriverFailed(msgspec.Struct, frozen=True, gc=False):
+    """A fault of Tidegate in the driver: the request cannot go on."""
+
+
+Event = (
+    Authenticated
+    | AuthenticationRefused
+    | BodyReceived
+    | BodyRefused
+    | TokensCounted
+    | AttemptConnected
+    | ResponseStarted
+    | OutputStarted
+    | AttemptCompleted
+    | AttemptFailed
+    | ClientLeft
+    | DrainExpired
+    | DriverFailed
+)

@@ -1,0 +1,47 @@
+"""The words of a refusal: what happened, to what, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from tidegate.errors import ConcurrencyLimited, Forbidden, LimitUnreachable, ModelNotFound, RateLimited, TidegateError
+from tidegate.ports import Denied, LimitName
+
+_SHOWN_MODELS = 8
+_SHOWN_NAME = 100  # a client's model name is echoed up to here
+
+
+def limit_refusal(denied: Denied) -> TidegateError:
+    match denied.limit:
+        case LimitName.CONCURRENCY:
+            message = f"this key already has {denied.ceiling} requests running, its limit; wait for one to end, or ask for a higher limit"
+            return ConcurrencyLimited(message, retry_after_s=denied.retry_after_s)
+        case LimitName.REQUESTS:
+            message = f"this key has used its {denied.ceiling} requests per minute; try again in {denied.retry_after_s:.0f} s"
+            return RateLimited(message, retry_after_s=denied.retry_after_s)
+        case LimitName.TOKENS:
+            asked = f"the request needs {denied.requested} tokens (prompt and completion) and the key's limit is {denied.ceiling} tokens per minute"
+            if denied.retry_after_s is None:
+                message = f"{asked}: it can never fit; lower max_tokens, shorten the prompt, or ask for a higher limit"
+                return LimitUnreachable(message, param="max_tokens")
+            message = f"{asked}, of which {denied.remaining} are left now; try again in {denied.retry_after_s:.0f} s, or lower max_tokens"
+            return RateLimited(message, retry_after_s=denied.retry_after_s)
+
+
+def model_unknown(model: str, listed: Sequence[str]) -> ModelNotFound:
+    shown = model[:_SHOWN_NAME]
+    near = get_close_matches(shown, listed, n=1)
+    if near:
+        hint = f"did you mean '{near[0]}'?"
+    elif listed:
+        more = "" if len(listed) <= _SHOWN_MODELS else " and more (GET /v1/models)"
+        hint = f"available: {', '.join(listed[:_SHOWN_MODELS])}{more}"
+    else:
+        hint = "no model is configured: add an upstream or a route to tidegate.yaml"
+    return ModelNotFound(f"no route serves the model '{shown}'; {hint}", param="model")
+
+
+def model_forbidden(model: str) -> Forbidden:
+    shown = model[:_SHOWN_NAME]
+    return Forbidden(f"this key may not use the model '{shown}'; GET /v1/models lists those it may, or ask for a key that can", param="model")

@@ -1,0 +1,236 @@
+"""One attempt on one replica: bytes from the upstream become events of the flow, and bytes for the client.
+
+A stream is held back until its first output, so that a failure before that can be retried unseen; after the commit point each
+chunk goes through the codec and out, without an event. A whole answer is held until it is complete.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from tidegate.domain.request import ParsedRequest
+from tidegate.domain.units import Headers
+from tidegate.domain.upstream import UpstreamFailure
+from tidegate.flow.call_flow import AttemptEvent, CallFlow
+from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, OutputStarted, ResponseStarted
+from tidegate.flow.faults import answer_too_large, from_call_failure, not_a_stream, stream_cut, stream_never_began
+from tidegate.gateway.services import Services, UpstreamEndpoint
+from tidegate.ports import CallFailure, UpstreamCall
+from tidegate.wire.dialects import classify
+from tidegate.wire.openai import read_answer
+from tidegate.wire.stream import StreamCodec
+
+_ERROR_BODY_BYTES = 65_536  # an upstream's error text is read up to here; the rest is not looked at
+_AFTER_DONE_S = 0.25  # a body that does not end this long after [DONE] is cut: the answer is complete
+
+
+class AttemptOwner(Protocol):
+    """What an attempt needs of its request driver."""
+
+    def attempt_event(self, event: AttemptEvent) -> None: ...
+
+    def relay(self, chunk: bytes) -> None: ...
+
+    def now(self) -> float: ...
+
+    def after(self, delay_s: float, attempt: Attempt) -> None: ...
+
+    def crashed(self, fault: Exception) -> None: ...
+
+
+class Attempt:
+    """Implements `ports.CallReceiver` for one attempt."""
+
+    __slots__ = (
+        "_call_flow",
+        "_endpoint",
+        "_held",
+        "_held_bytes",
+        "_largest_answer",
+        "_largest_held",
+        "_owner",
+        "_request",
+        "call",
+        "codec",
+        "committed",
+        "ended",
+        "headers",
+        "number",
+        "started_at",
+        "status",
+    )
+
+    def __init__(
+        self, owner: AttemptOwner, number: int, request: ParsedRequest, endpoint: UpstreamEndpoint, call_flow: CallFlow, services: Services
+    ) -> None:
+        self.number = number
+        self.call: UpstreamCall | None = None
+        self.codec: StreamCodec | None = None
+        self.committed = False
+        self.ended = False
+        self.status = 0
+        self.headers: Headers = ()
+        self.started_at = owner.now()
+        self._owner = owner
+        self._request = request
+        self._endpoint = endpoint
+        self._call_flow = call_flow
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._largest_answer = services.largest_answer_bytes
+        self._largest_held = services.held_stream_bytes
+
+    @property
+    def held(self) -> bytes:
+        """What came and was not sent yet: a whole answer, or a stream's beginning."""
+        return self._held[0] if len(self._held) == 1 else b"".join(self._held)
+
+    def commit(self) -> bytes:
+        """Begin to relay; give what was held back."""
+        self.committed = True
+        held = self.held
+        self._held = []
+        return held
+
+    def cancel(self) -> None:
+        self.ended = True
+        if self.call is not None:
+            self.call.cancel()
+
+    # ── ports.CallReceiver ────────────────────────────────────────────────────
+
+    def call_connected(self) -> None:
+        self._owner.attempt_event(AttemptConnected(self.number))
+
+    def response_started(self, status: int, headers: Headers) -> None:
+        self.status, self.headers = status, headers
+        if not _is_success(status):
+            return
+        if self._request.stream and _is_event_stream(headers):
+            self.codec = StreamCodec(
+                operation=self._request.operation, dialect=self._endpoint.dialect, hide_usage=not self._request.wants_usage
+            )
+        self._owner.attempt_event(ResponseStarted(self.number, status))
+
+    def response_chunk(self, chunk: bytes) -> None:
+        codec = self.codec
+        if self.ended:
+            return
+        if codec is None:
+            self._hold(chunk)
+            return
+        try:
+            out = codec.feed(chunk)
+            call_flow = self._call_flow
+            call_flow.progress_at = self._owner.now()
+            call_flow.chunks = codec.chunks
+            if self.committed and codec.failure is None:
+                if out:
+                    self._owner.relay(out)
+            else:
+                self._before_commit(codec, out)
+            if codec.done and not self.ended:
+                self._owner.after(_AFTER_DONE_S, self)
+        except Exception as fault:  # noqa: BLE001  the driver's outermost frame for upstream bytes
+            self._owner.crashed(fault)
+
+    def response_ended(self) -> None:
+        if self.ended:
+            return
+        codec = self.codec
+        if codec is not None:
+            self._end_stream(codec)
+        elif not _is_success(self.status):
+            self._fail(classify(self._endpoint.dialect, self.status, self.headers, self.held))
+        else:
+            self._end_answer()
+
+    def call_failed(self, failure: CallFailure) -> None:
+        if self.ended:
+            return
+        if self.codec is not None and self.codec.done:
+            self._complete_stream(self.codec)
+            return
+        self._fail(from_call_failure(failure))
+
+    def after_done(self) -> None:
+        """The grace for a clean end after `[DONE]` is over."""
+        if not self.ended and self.codec is not None:
+            call = self.call
+            self._complete_stream(self.codec)
+            if call is not None:
+                call.cancel()
+
+    # ── streams ───────────────────────────────────────────────────────────────
+
+    def _before_commit(self, codec: StreamCodec, out: bytes) -> None:
+        if out and not self.committed:
+            self._held.append(out)
+            self._held_bytes += len(out)
+        if codec.failure is not None:
+            self._fail(replace(codec.failure, in_band=True))
+        elif codec.output_started:
+            self._owner.attempt_event(OutputStarted(self.number))
+        elif self._held_bytes > self._largest_held:
+            self._fail(stream_never_began(self._held_bytes))
+
+    def _end_stream(self, codec: StreamCodec) -> None:
+        rest = codec.end()
+        self._call_flow.chunks = codec.chunks
+        if self.committed and codec.failure is None:
+            if rest:
+                self._owner.relay(rest)
+        else:
+            self._before_commit(codec, rest)
+        if self.ended:
+            return
+        if codec.complete:
+            self._complete_stream(codec)
+        else:
+            self._fail(stream_cut())
+
+    def _complete_stream(self, codec: StreamCodec) -> None:
+        self.ended = True
+        if not self.committed:
+            self._owner.attempt_event(OutputStarted(self.number))
+        self._owner.attempt_event(AttemptCompleted(self.number, codec.usage, codec.finish_reason))
+
+    # ── whole answers ─────────────────────────────────────────────────────────
+
+    def _hold(self, chunk: bytes) -> None:
+        bound = self._largest_answer if _is_success(self.status) else _ERROR_BODY_BYTES
+        self._held_bytes += len(chunk)
+        if self._held_bytes <= bound:
+            self._held.append(chunk)
+        elif _is_success(self.status):
+            self._fail(answer_too_large(bound))
+        else:
+            self._fail(classify(self._endpoint.dialect, self.status, self.headers, self.held))
+
+    def _end_answer(self) -> None:
+        body = self.held
+        answer = read_answer(self._request.operation, body, self._endpoint.dialect)
+        if answer.failure is not None:
+            self._fail(replace(answer.failure, in_band=True))
+        elif self._request.stream:
+            self._fail(not_a_stream())
+        else:
+            self.ended = True
+            self._owner.attempt_event(AttemptCompleted(self.number, answer.usage, answer.finish_reason, len(body)))
+
+    def _fail(self, failure: UpstreamFailure) -> None:
+        self.ended = True
+        usage = self.codec.usage if self.codec is not None else None
+        if self.call is not None:
+            self.call.cancel()
+        self._owner.attempt_event(AttemptFailed(self.number, failure, usage))
+
+
+def _is_success(status: int) -> bool:
+    return 200 <= status < 300  # noqa: PLR2004  RFC 9110, 15.3
+
+
+def _is_event_stream(headers: Headers) -> bool:
+    return any(name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers)

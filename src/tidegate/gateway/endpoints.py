@@ -1,0 +1,56 @@
+"""Which path is which operation."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import msgspec
+
+from tidegate.domain.request import Operation
+from tidegate.errors import MethodNotAllowed, PathNotFound, TidegateError
+
+HEALTH_PATHS = frozenset({"/livez", "/readyz"})
+
+_POST = {
+    "/v1/chat/completions": Operation.CHAT,
+    "/v1/completions": Operation.COMPLETION,
+    "/v1/embeddings": Operation.EMBEDDING,
+    "/tokenize": Operation.TOKENIZE,
+}
+_GET = {"/v1/models": Operation.MODELS}
+_MODEL_PREFIX = "/v1/models/"
+
+UPSTREAM_PATHS = {
+    Operation.CHAT: "/chat/completions",
+    Operation.COMPLETION: "/completions",
+    Operation.EMBEDDING: "/embeddings",
+}
+
+
+class Endpoint(msgspec.Struct, frozen=True, gc=False):
+    operation: Operation
+    argument: str = ""
+
+
+_ENDPOINTS = {
+    **{("POST", path): Endpoint(operation) for path, operation in _POST.items()},
+    **{("GET", path): Endpoint(operation) for path, operation in _GET.items()},
+}
+
+
+def find_endpoint(method: str, path: str) -> Endpoint | TidegateError:
+    """Give the endpoint, or the error a client can act on: a wrong method, a missing `/v1`, an unknown path."""
+    endpoint = _ENDPOINTS.get((method, path))
+    if endpoint is not None:
+        return endpoint
+    if path.startswith(_MODEL_PREFIX) and len(path) > len(_MODEL_PREFIX):
+        if method == "GET":
+            return Endpoint(Operation.MODEL, unquote(path[len(_MODEL_PREFIX) :]))
+        return MethodNotAllowed(f"{path} answers GET, not {method}")
+    allowed = [verb for verb in ("GET", "POST") if (verb, path) in _ENDPOINTS] or (["GET"] if path in HEALTH_PATHS else [])
+    if allowed:
+        return MethodNotAllowed(f"{path} answers {allowed[0]}, not {method}")
+    known = f"/v1{path.rstrip('/')}"
+    if known in _POST or known in _GET:
+        return PathNotFound(f"there is no {path}; did you mean {known}? Set your SDK's base_url to end in /v1")
+    return PathNotFound(f"there is no {path[:200]}; served are {', '.join((*_POST, *_GET))}")

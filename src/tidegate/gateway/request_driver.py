@@ -1,0 +1,323 @@
+"""Drive one `RequestFlow` over one exchange: feed it what happened, perform what it decides.
+
+Invariants: a flow is fed until its `Finish`, and then never again; the one record is handed over at `Finish`; a fault of
+our own ends the flow too, so no permit leaks. No await, and no work per chunk beyond the codec and one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol, assert_never
+
+from tidegate.domain.request import Operation
+from tidegate.domain.units import Headers
+from tidegate.errors import LimitUnreachable, TidegateError
+from tidegate.flow.actions import (
+    Action,
+    Answer,
+    Authenticate,
+    CancelAttempt,
+    CountTokens,
+    EndStream,
+    Finish,
+    InterruptStream,
+    ReadBody,
+    Relay,
+    Reply,
+    SendError,
+    StartAttempt,
+)
+from tidegate.flow.call_flow import AttemptEvent
+from tidegate.flow.events import (
+    Authenticated,
+    AuthenticationRefused,
+    BodyReceived,
+    BodyRefused,
+    ClientLeft,
+    DrainExpired,
+    DriverFailed,
+    Event,
+    TokensCounted,
+)
+from tidegate.flow.request_flow import RequestFlow
+from tidegate.gateway.attempt import Attempt
+from tidegate.gateway.endpoints import UPSTREAM_PATHS
+from tidegate.gateway.owned_tasks import OwnedTasks
+from tidegate.gateway.services import Services
+from tidegate.ports import Exchange, TokenCount, UpstreamRequest
+from tidegate.wire.headers import client_response_headers, limit_headers, retry_after_value, upstream_request_headers
+from tidegate.wire.openai import encode_error, encode_error_event
+
+_log = logging.getLogger("tidegate.gateway")
+_JSON = (b"content-type", b"application/json")
+_COUNT_DEADLINE_S = 2.0  # for a limit: beyond it a guess serves
+_TOKENIZE_DEADLINE_S = 20.0  # for /tokenize: the count is the answer
+
+
+class DriverOwner(Protocol):
+    """What a driver needs of its gateway."""
+
+    tasks: OwnedTasks
+
+    def driver_finished(self, driver: RequestDriver) -> None: ...
+
+
+class RequestDriver:
+    """Implements `ports.ExchangeReceiver` and `AttemptOwner`."""
+
+    __slots__ = (
+        "_attempt",
+        "_exchange",
+        "_finished",
+        "_loop",
+        "_owner",
+        "_paused",
+        "_services",
+        "_timer",
+        "_timer_at",
+        "_traceparent",
+        "flow",
+    )
+
+    def __init__(
+        self, owner: DriverOwner, exchange: Exchange, flow: RequestFlow, services: Services, traceparent: bytes, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.flow = flow
+        self._owner = owner
+        self._exchange = exchange
+        self._services = services
+        self._traceparent = traceparent
+        self._loop = loop
+        self._attempt: Attempt | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._paused = False
+        self._finished = False
+
+    def __repr__(self) -> str:
+        return f"RequestDriver({self.flow!r})"
+
+    def begin(self) -> None:
+        try:
+            self._perform(self.flow.begin(now=self._loop.time()))
+        except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`
+            self.crashed(fault)
+
+    def interrupt(self) -> None:
+        """The process must end: finish this request with an error."""
+        self._feed(DrainExpired())
+
+    def crashed(self, fault: Exception) -> None:
+        """End the request after a fault of our own; the client gets no detail, the log does."""
+        _log.error("request.crashed request_id=%s", self.flow.facts.request_id, exc_info=fault)
+        try:
+            self._perform(self.flow.receive(DriverFailed(), now=self._loop.time()))
+        except Exception:
+            _log.exception("request.abandoned request_id=%s", self.flow.facts.request_id)
+            self._exchange.abort()
+            self._close()
+
+    # ── ports.ExchangeReceiver ────────────────────────────────────────────────
+
+    def body_received(self, body: bytes) -> None:
+        self._feed(BodyReceived(body))
+
+    def body_refused(self, error: TidegateError) -> None:
+        self._feed(BodyRefused(error))
+
+    def client_left(self) -> None:
+        self._feed(ClientLeft())
+
+    def write_paused(self) -> None:
+        self._paused = True
+        if self._attempt is not None and self._attempt.call is not None:
+            self._attempt.call.pause()
+
+    def write_resumed(self) -> None:
+        self._paused = False
+        if self._attempt is not None and self._attempt.call is not None:
+            if self.flow.call is not None:
+                self.flow.call.progress_at = self._loop.time()  # the pause was the client's, not the upstream's
+            self._attempt.call.resume()
+
+    # ── AttemptOwner ──────────────────────────────────────────────────────────
+
+    def attempt_event(self, event: AttemptEvent) -> None:
+        self._feed(event)
+
+    def relay(self, chunk: bytes) -> None:
+        self._exchange.send(chunk)
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def after(self, delay_s: float, attempt: Attempt) -> None:
+        self._loop.call_later(delay_s, attempt.after_done)
+
+    # ── feeding and performing ────────────────────────────────────────────────
+
+    def _feed(self, event: Event) -> None:
+        if self._finished:
+            return
+        try:
+            self._perform(self.flow.receive(event, now=self._loop.time()))
+        except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`
+            self.crashed(fault)
+
+    def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._do(action)
+        if not self._finished:
+            self._arm()
+
+    def _do(self, action: Action) -> None:  # noqa: C901  one case per action
+        match action:
+            case Authenticate():
+                self._authenticate(action)
+            case ReadBody():
+                self._exchange.read_body()
+            case StartAttempt():
+                self._start_attempt(action)
+            case Reply():
+                self._reply(action)
+            case Relay():
+                self._relay(action)
+            case EndStream():
+                self._exchange.finish()
+            case Finish():
+                self._finish(action)
+            case Answer():
+                self._exchange.respond(200, (_JSON, *self._own_headers()), action.body)
+            case SendError():
+                self._send_error(action)
+            case InterruptStream():
+                self._exchange.send(encode_error_event(action.error))
+                self._exchange.finish()
+            case CancelAttempt():
+                self._cancel_attempt()
+            case CountTokens():
+                self._owner.tasks.start(self._count_tokens())
+            case _:
+                assert_never(action)
+
+    def _arm(self) -> None:
+        """Keep one timer, at or before the flow's next deadline; an early one finds nothing to do and arms again."""
+        wake_at = self.flow.next_timer()
+        if self._timer is not None:
+            if wake_at is not None and self._timer_at <= wake_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if wake_at is not None:
+            self._timer_at = wake_at
+            self._timer = self._loop.call_at(wake_at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = max(self._timer_at, self._loop.time())  # the loop may wake a rounding error early
+        if self._paused and self.flow.call is not None:
+            self.flow.call.progress_at = now  # we do not read: a silent upstream proves nothing
+        try:
+            self._perform(self.flow.handle_timer(now=now))
+        except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`
+            self.crashed(fault)
+
+    def _authenticate(self, action: Authenticate) -> None:
+        verdict = self._services.authenticator.known(action.credential, now=self._loop.time())
+        if verdict is None:
+            self._owner.tasks.start(self._verify(action))
+        elif isinstance(verdict, TidegateError):
+            self._feed(AuthenticationRefused(verdict))
+        else:
+            self._feed(Authenticated(verdict))
+
+    async def _verify(self, action: Authenticate) -> None:
+        verdict = await self._services.authenticator.verify(action.credential, now=self._loop.time())
+        self._feed(AuthenticationRefused(verdict) if isinstance(verdict, TidegateError) else Authenticated(verdict))
+
+    async def _count_tokens(self) -> None:
+        request = self.flow.request
+        assert request is not None, "a flow counts what it has parsed"
+        deadline_s = _TOKENIZE_DEADLINE_S if request.operation is Operation.TOKENIZE else _COUNT_DEADLINE_S
+        count: TokenCount | None = None
+        try:
+            async with asyncio.timeout(deadline_s):
+                count = await self._services.counter.count(request, deadline_s=deadline_s)
+        except TimeoutError:
+            _log.warning("count.timed_out request_id=%s", self.flow.facts.request_id)
+        except TidegateError as problem:
+            _log.warning("count.failed request_id=%s reason=%s", self.flow.facts.request_id, problem.message)
+        self._feed(TokensCounted(count))
+
+    def _start_attempt(self, action: StartAttempt) -> None:
+        flow, services = self.flow, self._services
+        assert flow.request is not None
+        assert flow.call is not None
+        endpoint = services.endpoints[action.replica]
+        attempt = self._attempt = Attempt(self, action.attempt, flow.request, endpoint, flow.call, services)
+        headers = (
+            *endpoint.headers,
+            *upstream_request_headers(self._exchange.head.headers),
+            (b"x-request-id", flow.facts.request_id.encode()),
+        )
+        if endpoint.continues_trace:
+            headers = (*headers, (b"traceparent", self._traceparent))
+        call = UpstreamRequest("POST", UPSTREAM_PATHS[flow.request.operation], headers, action.body)
+        attempt.call = endpoint.client.start(call, attempt)
+
+    def _cancel_attempt(self) -> None:
+        if self._attempt is not None:
+            self._attempt.cancel()
+
+    def _relay(self, action: Relay) -> None:
+        assert self._attempt is not None
+        attempt = self._attempt
+        self._exchange.start(attempt.status, self._answer_headers(attempt, action.degraded))
+        held = attempt.commit()
+        if held:
+            self._exchange.send(held)
+
+    def _reply(self, action: Reply) -> None:
+        assert self._attempt is not None
+        attempt = self._attempt
+        self._exchange.respond(attempt.status, self._answer_headers(attempt, action.degraded), attempt.commit())
+
+    def _send_error(self, action: SendError) -> None:
+        error = action.error
+        headers: list[tuple[bytes, bytes]] = [_JSON, *self._own_headers()]
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", retry_after_value(error.retry_after_s)))
+        if isinstance(error, LimitUnreachable):
+            headers.append((b"x-should-retry", b"false"))
+        if error.status == 401:  # noqa: PLR2004  RFC 9110, 11.6.1
+            headers.append((b"www-authenticate", b"Bearer"))
+        self._exchange.respond(error.status, tuple(headers), encode_error(error))
+
+    def _finish(self, action: Finish) -> None:
+        self._services.recorder.record(action.record)
+        self._close()
+
+    def _close(self) -> None:
+        self._finished = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._owner.driver_finished(self)
+
+    # ── headers ───────────────────────────────────────────────────────────────
+
+    def _answer_headers(self, attempt: Attempt, degraded: str | None) -> Headers:
+        took_ms = (self._loop.time() - attempt.started_at) * 1e3
+        headers = (*client_response_headers(attempt.headers), *self._own_headers(), (b"x-model-response-time", b"%.1f" % took_ms))
+        return headers if degraded is None else (*headers, (b"x-tidegate-degraded", degraded.encode()))
+
+    def _own_headers(self) -> Headers:
+        flow = self.flow
+        identity = ((b"x-request-id", flow.facts.request_id.encode()), (b"traceparent", self._traceparent))
+        if flow.principal is None:
+            return identity
+        limits = self._services.policies.limits
+        state = limits.state(flow.principal.key_id, flow.principal.limits, now=self._loop.time())
+        return (*identity, *limit_headers(state))

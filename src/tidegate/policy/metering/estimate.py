@@ -1,0 +1,49 @@
+"""How many tokens to hold for a request before it runs, and whether the cheap bound on its prompt is good enough.
+
+The prompt's bound costs nothing and is three to four times too high; an exact count costs a trip to another process.
+So the bound serves while it is small beside what is left, and the exact count is asked for only near a limit.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+DEFAULT_COMPLETION_TOKENS = 1024
+"""Held per choice when the client sets no cap."""
+
+_BOUND_IS_GOOD_BELOW = 8  # the bound may take at most 1/8 of what is left
+_BYTES_PER_TOKEN = 3  # used when no exact count could be had: between English (4) and Chinese (2 to 3)
+
+
+class Estimate(msgspec.Struct, frozen=True, gc=False):
+    """Tokens to hold."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def total(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+def estimate(prompt_tokens: int, cap: int | None, choices: int, *, ceiling: int | None) -> Estimate:
+    """Add the completion to the prompt: the client's cap for every choice, or a default that is clamped to the ceiling.
+
+    An explicit cap is never clamped: the client asked for that many, and is told when its limit can never give them.
+    """
+    if cap is not None:
+        return Estimate(prompt_tokens, cap * choices)
+    completion = DEFAULT_COMPLETION_TOKENS * choices
+    if ceiling is not None:
+        completion = max(1, min(completion, ceiling - prompt_tokens))
+    return Estimate(prompt_tokens, completion)
+
+
+def bound_is_enough(bound: int, remaining: int | None) -> bool:
+    """Tell whether the prompt's cheap bound may be reserved without an exact count."""
+    return remaining is None or bound * _BOUND_IS_GOOD_BELOW <= remaining
+
+
+def guess_from_bound(bound: int) -> int:
+    """Give a likely prompt size when the exact count could not be had in time."""
+    return -(-bound // _BYTES_PER_TOKEN)

@@ -1,0 +1,1 @@
+"""What of a request is changed before it is sent."""

@@ -1,0 +1,248 @@
+"""The interfaces between decisions and the world, as Protocols over domain types.
+
+Receivers are called from the event loop's thread, synchronously, one call at a time; an implementation never
+awaits inside one. Each Protocol says which call is the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from tidegate.domain.principal import Limits, Principal
+from tidegate.domain.record import RequestRecord
+from tidegate.domain.request import ParsedRequest
+from tidegate.domain.units import Headers, KeyId, Secret
+from tidegate.errors import TidegateError
+
+# ── the client's side ─────────────────────────────────────────────────────────
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """The head of a client's request; `path` is percent-decoded without the query, header names are lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    peer: str
+    """The client's address, `host:port`."""
+
+    def header(self, name: bytes) -> bytes | None:
+        """Give the first value of a field; `name` in lower case."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+
+class ExchangeReceiver(Protocol):
+    """What the server tells about one exchange. `client_left` may come at any time and is the last call."""
+
+    def body_received(self, body: bytes) -> None:
+        """Deliver the whole body, once, after `Exchange.read_body`."""
+
+    def body_refused(self, error: TidegateError) -> None:
+        """The body cannot be had: too large, too slow or malformed. Answer with the error; the connection closes after it."""
+
+    def client_left(self) -> None:
+        """The client closed (or stopped reading for too long) before the response was complete."""
+
+    def write_paused(self) -> None:
+        """The client reads more slowly than we send: stop reading from the upstream."""
+
+    def write_resumed(self) -> None: ...
+
+
+class Exchange(Protocol):
+    """One request and its response on a server connection. Call either `respond`, or `start`, `send` …, `finish`."""
+
+    head: RequestHead
+
+    def read_body(self) -> None:
+        """Accept the body (sends `100 Continue` if expected); leads to `body_received` or `body_refused`."""
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole response. `content-length`, `date` and `connection` are added here."""
+
+    def start(self, status: int, headers: Headers) -> None:
+        """Send the head of a response whose length is not known."""
+
+    def send(self, chunk: bytes) -> None:
+        """Send one piece; never blocks. Heed `write_paused`."""
+
+    def finish(self) -> None:
+        """End the response begun with `start`."""
+
+    def abort(self) -> None:
+        """Close the connection at once, so that the client sees a broken response."""
+
+
+Application = Callable[[Exchange], ExchangeReceiver]
+"""Called when a request's head is complete; returns who receives the rest."""
+
+# ── the upstream's side ───────────────────────────────────────────────────────
+
+
+class UpstreamRequest(msgspec.Struct, frozen=True):
+    """One HTTP request to an upstream. `path` follows the pool's base URL; headers lack host and content-length."""
+
+    method: str
+    path: str
+    headers: Headers
+    body: bytes
+
+
+class CallFailureKind(StrEnum):
+    POOL_FULL = "pool_full"
+    DNS = "dns"
+    CONNECT = "connect"
+    TLS = "tls"
+    PROXY = "proxy"
+    RESET = "reset"
+    """The connection died before the answer was complete."""
+    PROTOCOL = "protocol"
+    """The answer is not HTTP."""
+    TOO_LARGE = "too_large"
+
+
+class CallFailure(msgspec.Struct, frozen=True):
+    """Why no complete answer came; `message` names the address and the cause, never a header or a body."""
+
+    kind: CallFailureKind
+    message: str
+
+
+class CallReceiver(Protocol):
+    """What a call tells. Ends with exactly one of `response_ended` and `call_failed`; neither after `cancel()`."""
+
+    def call_connected(self) -> None:
+        """A connection is assigned and the request is being sent."""
+
+    def response_started(self, status: int, headers: Headers) -> None: ...
+
+    def response_chunk(self, chunk: bytes) -> None:
+        """Some bytes of the body, as they came off the socket."""
+
+    def response_ended(self) -> None: ...
+
+    def call_failed(self, failure: CallFailure) -> None: ...
+
+
+class UpstreamCall(Protocol):
+    def cancel(self) -> None:
+        """Close the call's socket at once; safe to repeat, safe after the end."""
+
+    def pause(self) -> None:
+        """Stop reading from the socket until `resume`."""
+
+    def resume(self) -> None: ...
+
+
+class UpstreamClient(Protocol):
+    """The connection pool of one upstream."""
+
+    def start(self, request: UpstreamRequest, receiver: CallReceiver) -> UpstreamCall: ...
+
+
+# ── gates, stores and services ────────────────────────────────────────────────
+
+
+class LimitName(StrEnum):
+    CONCURRENCY = "concurrency"
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """A refusal by a limit, with what the client needs to know. `retry_after_s` None: it can never fit."""
+
+    limit: LimitName
+    ceiling: int
+    remaining: int
+    requested: int
+    retry_after_s: float | None
+
+
+class WindowState(msgspec.Struct, frozen=True, gc=False):
+    """One 60 s window after the last operation: for `x-ratelimit-*`."""
+
+    ceiling: int
+    remaining: int
+    reset_s: float
+    """Seconds until the window is empty again if nothing more is used."""
+
+
+class LimitState(msgspec.Struct, frozen=True, gc=False):
+    requests: WindowState | None
+    tokens: WindowState | None
+
+
+class LimitStore(Protocol):
+    """Limits of every key. All-or-nothing: a refusal consumes nothing. Never waits: a shared store hands out leases in advance."""
+
+    def admit(self, key: KeyId, limits: Limits, *, now: float) -> Permit | Denied:
+        """Take one concurrency slot and one request of the window."""
+
+    def state(self, key: KeyId, limits: Limits, *, now: float) -> LimitState:
+        """Give what is left of the key's windows, for response headers."""
+
+    def statistics(self, *, now: float) -> LimitStatistics: ...
+
+
+class Permit(Protocol):
+    """An admitted request. Ended exactly once, by `settle` (it used tokens) or `cancel` (it did nothing, its request is given back)."""
+
+    def reserve(self, tokens: int, *, now: float) -> Denied | None:
+        """Hold tokens of the window for this request; at most once successfully."""
+
+    def remaining_tokens(self, *, now: float) -> int | None:
+        """Tokens left in the window; None without a ceiling."""
+
+    def ceiling_tokens(self) -> int | None:
+        """The most the window can ever give; None without a ceiling."""
+
+    def settle(self, used_tokens: int, *, now: float) -> None: ...
+
+    def cancel(self, *, now: float) -> None: ...
+
+
+class LimitStatistics(msgspec.Struct, frozen=True):
+    keys: int
+    outstanding: int
+    """Permits not yet ended."""
+    held_tokens: int
+
+
+class TokenCount(msgspec.Struct, frozen=True):
+    """An exact count, or the best stated approximation (`exact` False)."""
+
+    prompt_tokens: int
+    tokenizer: str
+    exact: bool
+    tokens: tuple[int, ...] | None = None
+    """Token ids, when asked for and known."""
+
+
+class TokenCounter(Protocol):
+    """Counts with the model's own tokenizer, away from the event loop."""
+
+    async def count(self, request: ParsedRequest, *, deadline_s: float) -> TokenCount: ...
+
+
+class Recorder(Protocol):
+    """Takes finished records; never blocks. A record that cannot be kept is counted as dropped."""
+
+    def record(self, record: RequestRecord) -> None: ...
+
+
+class Authenticator(Protocol):
+    """Turns a bearer credential into a principal, or says why not (always one generic 401, or a 403)."""
+
+    def known(self, credential: Secret, *, now: float) -> Principal | TidegateError | None:
+        """Answer from memory; None when only `verify` can tell."""
+
+    async def verify(self, credential: Secret, *, now: float) -> Principal | TidegateError: ...

@@ -1,0 +1,133 @@
+"""A scenario: who asks what and when, and how each attempt's upstream behaves. Data that both drivers can run.
+
+Times of requests are seconds since the scenario's start; a step's `after_s` counts from the step before it (the first from the attempt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from tidegate.domain.principal import Principal
+from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.upstream import Route
+from tidegate.domain.usage import Usage
+from tidegate.flow.request_flow import Policies
+from tidegate.policy.caching.off import look_up
+from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.resilience.retry import RetryPolicy
+from tidegate.policy.routing.fleet import Fleet, Replica
+from tidegate.policy.routing.routes import RouteTable
+from tidegate.policy.shaping.identity import shape
+from tidegate.ports import CallFailure
+
+
+class Connect(msgspec.Struct, frozen=True, tag=True):
+    """A connection is had."""
+
+    after_s: float = 0.01
+
+
+class Respond(msgspec.Struct, frozen=True, tag=True):
+    """The status line of a success comes."""
+
+    after_s: float = 0.05
+
+
+class Output(msgspec.Struct, frozen=True, tag=True):
+    """One piece of a stream with some output in it."""
+
+    after_s: float = 0.02
+
+
+class Complete(msgspec.Struct, frozen=True, tag=True):
+    """The answer, or the stream, ends as it should."""
+
+    after_s: float = 0.02
+    usage: Usage | None = Usage(prompt_tokens=12, completion_tokens=8)
+    finish_reason: str = "stop"
+
+    def whole_answer(self) -> bytes:
+        """Give the body of a non-streaming answer."""
+        usage = None
+        if self.usage is not None:
+            usage = {"prompt_tokens": self.usage.prompt_tokens, "completion_tokens": self.usage.completion_tokens}
+        choice = {"index": 0, "message": {"role": "assistant", "content": "words"}, "finish_reason": self.finish_reason}
+        vector = {"index": 0, "embedding": [0.5]}  # one body serves every operation
+        return msgspec.json.encode({"id": "x", "choices": [choice], "data": [vector], "usage": usage})
+
+
+class Reject(msgspec.Struct, frozen=True, tag=True):
+    """The upstream answers with an error status."""
+
+    status: int
+    after_s: float = 0.05
+    body: bytes = b'{"error":{"message":"no","type":"x","param":null,"code":"no"}}'
+    retry_after_s: int | None = None
+
+
+class ErrorEvent(msgspec.Struct, frozen=True, tag=True):
+    """A stream with status 200 says in an event that it failed."""
+
+    after_s: float = 0.02
+    message: str = "the model failed"
+
+
+class Break(msgspec.Struct, frozen=True, tag=True):
+    """The connection fails."""
+
+    failure: CallFailure
+    after_s: float = 0.02
+
+
+class Cut(msgspec.Struct, frozen=True, tag=True):
+    """A stream's body ends in good HTTP order before its answer is finished."""
+
+    after_s: float = 0.02
+
+
+Step = Connect | Respond | Output | Complete | Reject | ErrorEvent | Break | Cut
+Script = tuple[Step, ...]
+"""After its last step an upstream is silent."""
+
+
+class ScriptedRequest(msgspec.Struct, frozen=True):
+    at_s: float
+    body: bytes
+    operation: Operation = Operation.CHAT
+    credential: str = "key"
+    calls: tuple[Script, ...] = ()
+    """One script for each attempt; more attempts than scripts hang."""
+    leaves_after_s: float | None = None
+    counted_tokens: int | None = 20
+    """What an exact count of the prompt gives; None: the counter is down."""
+    path_argument: str = ""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A small world; `seed` fixes all randomness."""
+
+    requests: tuple[ScriptedRequest, ...]
+    principals: dict[str, Principal]
+    replicas: tuple[Replica, ...]
+    routes: tuple[Route, ...]
+    listed_models: tuple[str, ...] = ("m",)
+    retry: RetryPolicy = RetryPolicy()
+    count_takes_s: float = 0.003
+    drain_at_s: float | None = None
+    seed: int = 7
+
+    def policies(
+        self, *, shape: Callable[[ParsedRequest], ParsedRequest] = shape, look_up: Callable[[ParsedRequest], bytes | None] = look_up
+    ) -> Policies:
+        return Policies(
+            limits=MemoryLimitStore(),
+            routes=RouteTable(self.routes, self.listed_models),
+            fleet=Fleet(self.replicas),
+            retry=self.retry,
+            rng=Random(self.seed),  # noqa: S311  jitter, not a secret
+            shape=shape,
+            look_up=look_up,
+        )

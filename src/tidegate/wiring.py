@@ -1,0 +1,368 @@
+"""The only module that knows every adapter: it turns a configuration into one worker's data plane.
+
+A reload builds everything afresh and keeps what must outlive it: the limits in use, the state of replicas that stay, the key book,
+the recorder. Requests that run keep what they began with; pools they no longer need are closed once they are idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from pathlib import Path
+from random import SystemRandom
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tidegate.adapters.counting.client import ProcessTokenCounter
+from tidegate.adapters.counting.service import ENGINE, TokenCountService
+from tidegate.adapters.engine.settings import EnginePhase, EngineState
+from tidegate.adapters.keys.snapshot import KeySnapshot
+from tidegate.adapters.keys.watcher import KeyWatcher
+from tidegate.adapters.metrics.tally import RecordTally
+from tidegate.adapters.records.jsonl import JsonLinesRecorder
+from tidegate.adapters.records.sink import LogSink
+from tidegate.config.environment import LOCAL, is_pattern
+from tidegate.config.schema import Configuration, LimitsSection, TimeoutsSection, UpstreamSection
+from tidegate.domain.principal import Limits
+from tidegate.domain.record import RequestRecord
+from tidegate.domain.statistics import UpstreamStatistics, WorkerStatistics
+from tidegate.domain.units import Headers, ModelName, ReplicaId, Secret, UpstreamName
+from tidegate.domain.upstream import Route, Target, Timeouts
+from tidegate.errors import ConfigurationError
+from tidegate.flow.request_flow import Policies
+from tidegate.gateway.authenticate import CachedAuthenticator, LimitsResolver
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.services import Services, UpstreamEndpoint
+from tidegate.http.client import PoolSettings, UpstreamPool, fetch, proxy_from_environment
+from tidegate.policy.caching.off import look_up
+from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.resilience.retry import RetryPolicy
+from tidegate.policy.routing.fleet import Fleet, Replica, ReplicaPhase, ReplicaStatus
+from tidegate.policy.routing.routes import RouteTable
+from tidegate.policy.shaping.identity import shape
+from tidegate.ports import Application, UpstreamRequest
+from tidegate.wire.dialects import DIALECTS
+
+KEYS_FILE = "keys.sqlite"
+_FIRST_KEYS_S = 10.0
+_JWKS_FETCH_S = 5.0
+_JWKS_BYTES = 1_048_576
+_COUNT_ANSWER_BYTES = 16_777_216  # the ids of a long text, as JSON
+_OWN_SERVERS = frozenset({"vllm", "llamacpp"})
+_LOCAL_REPLICA = ReplicaId(f"{LOCAL}/0")
+_JSON = (b"content-type", b"application/json")
+_POOL_LINGERS_S = 600.0  # a pool that a reload replaced is closed after the longest call it may still serve
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A configuration made ready; nothing uses it yet."""
+
+    configuration: Configuration
+    services: Services
+    pools: dict[UpstreamName, UpstreamPool]
+    counter: TokenCountService
+
+
+class LiveWorker:
+    """One worker's data plane; see `node.worker.Worker` for what each method promises."""
+
+    def __init__(self, *, workers: int, state_directory: Path, counter: ProcessTokenCounter | None, recorder: JsonLinesRecorder) -> None:
+        self._state_directory = state_directory
+        self._limits = MemoryLimitStore(workers=workers)
+        self._counter = counter
+        self._recorder = recorder
+        self._tally = RecordTally()
+        self._keys = KeySnapshot({}, version=0)
+        self._keys_arrived = asyncio.Event()
+        self._watcher = KeyWatcher(state_directory / KEYS_FILE, loop=asyncio.get_running_loop(), on_snapshot=self._adopt_keys)
+        self._engine: EngineState | None = None
+        self._engine_pool: UpstreamPool | None = None
+        self._gateway: Gateway | None = None
+        self._active: Prepared | None = None
+
+    @property
+    def gateway(self) -> Gateway:
+        assert self._gateway is not None, "a worker is used after it was opened"
+        return self._gateway
+
+    @property
+    def application(self) -> Application:
+        return self.gateway.application
+
+    async def open(self, configuration: Configuration, engine: EngineState | None) -> None:
+        self._recorder.start()
+        self._watcher.start()
+        try:
+            async with asyncio.timeout(_FIRST_KEYS_S):
+                await self._keys_arrived.wait()
+        except TimeoutError:
+            raise ConfigurationError(
+                f"the key database {self._state_directory / KEYS_FILE} could not be read within {_FIRST_KEYS_S:g} s; "
+                "check that it exists and belongs to the user that runs the gateway"
+            ) from None
+        self._engine = engine
+        prepared = await self.prepare(configuration)
+        self._gateway = Gateway(prepared.services, rng=SystemRandom())
+        self.commit(prepared)
+
+    async def prepare(self, configuration: Configuration) -> Prepared:
+        before = self._active.services.policies.fleet if self._active is not None else None
+        replicas = [_replica(name, section) for name, section in configuration.upstreams.items()]
+        if configuration.local_engine.enabled:
+            replicas.append(Replica(_LOCAL_REPLICA, UpstreamName(LOCAL), "llamacpp", _timeouts(TimeoutsSection())))
+        pools = {UpstreamName(name): _pool(section) for name, section in configuration.upstreams.items()}
+        endpoints = {
+            ReplicaId(f"{name}/0"): UpstreamEndpoint(
+                pools[UpstreamName(name)], DIALECTS[section.dialect], _upstream_headers(section), section.dialect in _OWN_SERVERS
+            )
+            for name, section in configuration.upstreams.items()
+        }
+        routes = tuple(_route(section.model, [(target.upstream, target.model) for target in section.targets]) for section in configuration.routes)
+        table = RouteTable(routes, _listed_models(configuration))
+        policies = Policies(
+            limits=self._limits,
+            routes=table,
+            fleet=Fleet(replicas, before=before),
+            retry=RetryPolicy(),
+            rng=SystemRandom(),
+            shape=shape,
+            look_up=look_up,
+            models_created_at=int(time.time()),  # noqa: TID251  wiring stands where drivers stand: here clocks are read
+        )
+        counter = self._count_service(configuration, table)
+        services = Services(
+            policies=policies,
+            endpoints=endpoints,
+            authenticator=await self._authenticator(configuration),
+            counter=counter,
+            recorder=self,
+            wall_clock=time.time,  # noqa: TID251  the one place that hands out the clock
+        )
+        return Prepared(configuration, services, pools, counter)
+
+    def commit(self, prepared: Prepared) -> None:
+        retired = self._active.pools if self._active is not None else {}
+        self._active = prepared
+        routes = prepared.services.policies.routes.routes
+        upstreams = [*prepared.configuration.upstreams, *([LOCAL] if prepared.configuration.local_engine.enabled else [])]
+        self._tally.allow(routes=[route.pattern for route in routes], upstreams=upstreams)
+        self.gateway.replace_services(prepared.services)
+        if self._engine is not None:
+            self.set_engine(self._engine)
+        elif prepared.configuration.local_engine.enabled:
+            prepared.services.policies.fleet.mark(_LOCAL_REPLICA, present=True, warm=False)
+        for pool in retired.values():
+            self._close_later(pool, _POOL_LINGERS_S)
+
+    def set_engine(self, state: EngineState) -> None:
+        """Follow the local engine's life: a new process has a new address and key."""
+        moved = self._engine is None or (state.base_url, state.api_key) != (self._engine.base_url, self._engine.api_key)
+        self._engine = state
+        active = self._active
+        if active is None or not active.configuration.local_engine.enabled:
+            return
+        if state.base_url is not None and (moved or self._engine_pool is None):
+            if self._engine_pool is not None:
+                self._close_later(self._engine_pool, 0.0)
+            self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url))
+        if self._engine_pool is not None:
+            headers = (_JSON, *_bearer(state.api_key))
+            endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], headers, continues_trace=True)
+            services = self.gateway.services
+            self.gateway.replace_services(msgspec.structs.replace(services, endpoints={**services.endpoints, _LOCAL_REPLICA: endpoint}))
+        ready = state.phase is EnginePhase.READY
+        present = state.phase not in (EnginePhase.FAILED, EnginePhase.STOPPED)
+        self.gateway.services.policies.fleet.mark(_LOCAL_REPLICA, present=present, warm=ready, last_error=state.last_error)
+
+    def record(self, record: RequestRecord) -> None:
+        """Implement `ports.Recorder`: count it for the metrics, and hand it to the writer."""
+        self._tally.record(record)
+        self._recorder.record(record)
+
+    def begin_drain(self) -> None:
+        self.gateway.draining = True
+
+    def interrupt_all(self) -> int:
+        return self.gateway.interrupt_all()
+
+    def statistics(self) -> WorkerStatistics:
+        now = asyncio.get_running_loop().time()
+        gateway, limits, recorder = self.gateway.statistics(), self._limits.statistics(now=now), self._recorder.statistics()
+        fleet = self.gateway.services.policies.fleet.statistics(now=now)
+        return WorkerStatistics(
+            ready=self.gateway.readiness().ready,
+            requests=self._tally.statistics(),
+            levels={
+                "gateway.requests_running": gateway.running,
+                "gateway.tasks": gateway.tasks,
+                "limits.keys": limits.keys,
+                "limits.permits_outstanding": limits.outstanding,
+                "limits.tokens_held": limits.held_tokens,
+                "records.queued": recorder.queued,
+                "records.spill_bytes": recorder.spill_bytes,
+            },
+            counters={
+                "records.written": recorder.written,
+                "records.dropped": recorder.dropped,
+                "records.log_lines_dropped": recorder.log_lines_dropped,
+            },
+            upstreams=tuple(self._upstream_statistics(status) for status in fleet),
+        )
+
+    async def aclose(self) -> None:
+        await self.gateway.aclose()
+        await asyncio.to_thread(self._watcher.close)
+        await asyncio.to_thread(self._recorder.close)
+        pools = [*(self._active.pools.values() if self._active is not None else ()), *([self._engine_pool] if self._engine_pool else [])]
+        await asyncio.gather(*(pool.aclose() for pool in pools))
+        if self._counter is not None:
+            await self._counter.aclose()
+
+    def _adopt_keys(self, snapshot: KeySnapshot) -> None:
+        self._keys = snapshot
+        self._keys_arrived.set()
+        if self._active is not None:
+            authenticator = self._active.services.authenticator
+            assert isinstance(authenticator, CachedAuthenticator)
+            authenticator.adopt_keys(snapshot)
+
+    async def _authenticator(self, configuration: Configuration) -> CachedAuthenticator:
+        resolver = LimitsResolver({name: _limits(section) for name, section in configuration.tiers.items()}, _limits(configuration.limits))
+        if not configuration.jwt:
+            return CachedAuthenticator(keys=self._keys, wall_clock=time.time, limits=resolver)  # noqa: TID251  as above
+        from tidegate.adapters.jwt.verifier import JwtVerifier  # imported only where JWT is configured: it brings cryptography
+
+        verifier = JwtVerifier(configuration.jwt, fetch=_fetch_key_set)
+        await verifier.warm_up(now=asyncio.get_running_loop().time())
+        return CachedAuthenticator(keys=self._keys, wall_clock=time.time, tokens=verifier, limits=resolver)  # noqa: TID251  as above
+
+    def _count_service(self, configuration: Configuration, table: RouteTable) -> TokenCountService:
+        def tokenizer_of(model: ModelName) -> str | None:
+            route = table.match(model)
+            if route is None:
+                return None
+            first = route.targets[0].upstream
+            return ENGINE if first == LOCAL else configuration.upstreams[first].tokenizer
+
+        return TokenCountService(tokenizer_of=tokenizer_of, counter=self._counter, engine=self._ask_engine)
+
+    async def _ask_engine(self, path: str, body: bytes, deadline_s: float) -> tuple[int, bytes]:
+        """POST to the engine for the token counter."""
+        state = self._engine
+        if state is None or state.phase is not EnginePhase.READY or self._engine_pool is None or state.base_url is None:
+            raise ConnectionRefusedError("the local engine is not ready")
+        prefix = urlsplit(state.base_url).path
+        relative = path.removeprefix(prefix) if path.startswith(f"{prefix}/") else f"/..{path}"
+        request = UpstreamRequest("POST", relative, (_JSON, *_bearer(state.api_key)), body)
+        answer = await fetch(self._engine_pool, request, deadline_s=deadline_s, max_bytes=_COUNT_ANSWER_BYTES)
+        return answer.status, answer.body
+
+    def _upstream_statistics(self, status: ReplicaStatus) -> UpstreamStatistics:
+        pool = self._active.pools.get(status.upstream) if self._active is not None else None
+        if status.replica == _LOCAL_REPLICA:
+            pool = self._engine_pool
+        levels: dict[str, float] = {"in_flight": status.in_flight}
+        counters: dict[str, float] = {}
+        if pool is not None:
+            figures = pool.statistics()
+            levels |= {"connections_open": figures.open, "connections_idle": figures.idle, "calls_waiting": figures.waiting}
+            counters |= {"connects": figures.connects, "connect_failures": figures.connect_failures}
+        ready = status.phase in (ReplicaPhase.READY, ReplicaPhase.UNUSED)
+        detail = status.phase if status.last_error is None else f"{status.phase}: {status.last_error}"
+        return UpstreamStatistics(status.upstream, ready, detail, levels, counters)
+
+    def _close_later(self, pool: UpstreamPool, delay_s: float) -> None:
+        async def close() -> None:
+            await asyncio.sleep(delay_s)
+            await pool.aclose()
+
+        self.gateway.tasks.start(close())
+
+
+async def open_worker(
+    configuration: Configuration, *, index: int, workers: int, state_directory: Path, engine: EngineState | None, counter_socket: Path | None
+) -> LiveWorker:
+    """Build one worker; raises `ConfigurationError` for what a person must mend."""
+    records = configuration.records
+    recorder = JsonLinesRecorder(
+        Path(records.directory) if records.directory is not None else state_directory / "records",
+        worker=index,
+        spill_directory=Path(tempfile.gettempdir()),
+        max_file_bytes=records.max_file_bytes,
+        keep_files=records.keep_files,
+        queue_records=records.queue_records,
+        sink=LogSink(),
+        clock=time.time,  # noqa: TID251  as above
+    )
+    counter = None
+    if counter_socket is not None:
+        counter = ProcessTokenCounter(str(counter_socket), max_body_bytes=configuration.server.max_body_bytes)
+    worker = LiveWorker(workers=workers, state_directory=state_directory, counter=counter, recorder=recorder)
+    await worker.open(configuration, engine)
+    return worker
+
+
+def _replica(name: str, section: UpstreamSection) -> Replica:
+    return Replica(ReplicaId(f"{name}/0"), UpstreamName(name), section.dialect, _timeouts(section.timeouts))
+
+
+def _pool(section: UpstreamSection) -> UpstreamPool:
+    return UpstreamPool(
+        PoolSettings(
+            base_url=section.base_url,
+            max_connections=section.max_connections,
+            idle_timeout_s=section.idle_timeout_s,
+            connect_timeout_s=section.timeouts.connect_s,
+            verify_tls=section.verify_tls,
+            proxy=proxy_from_environment(section.base_url, os.environ),
+        )
+    )
+
+
+def _upstream_headers(section: UpstreamSection) -> Headers:
+    own = tuple((name.lower().encode(), value.reveal().encode()) for name, value in section.headers.items())
+    return (*DIALECTS[section.dialect].request_headers, *_bearer(section.api_key), *own)
+
+
+def _bearer(key: Secret | None) -> Headers:
+    return ((b"authorization", b"Bearer " + key.reveal().encode()),) if key is not None else ()
+
+
+def _route(pattern: str, targets: list[tuple[str, str | None]]) -> Route:
+    return Route(
+        pattern, tuple(Target(UpstreamName(upstream), ModelName(model) if model is not None else None) for upstream, model in targets)
+    )
+
+
+def _timeouts(section: TimeoutsSection) -> Timeouts:
+    return Timeouts(section.connect_s, section.first_byte_s, section.first_token_s, section.stall_s, section.total_s)
+
+
+def _limits(section: LimitsSection) -> Limits:
+    return Limits(section.tokens_per_minute, section.requests_per_minute, section.concurrency)
+
+
+def _listed_models(configuration: Configuration) -> tuple[str, ...]:
+    """Names for `/v1/models`: those of the routes and of the upstreams, patterns left out, each once and in order."""
+    names = [route.model for route in configuration.routes]
+    for section in configuration.upstreams.values():
+        names += section.models
+    return tuple(dict.fromkeys(name for name in names if not is_pattern(name)))
+
+
+async def _fetch_key_set(url: str) -> bytes:
+    """Get a JSON Web Key Set."""
+    parts = urlsplit(url)
+    base = f"{parts.scheme}://{parts.netloc}"
+    path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+    pool = UpstreamPool(PoolSettings(base_url=base, max_connections=1, proxy=proxy_from_environment(base, os.environ)))
+    try:
+        answer = await fetch(pool, UpstreamRequest("GET", path, (), b""), deadline_s=_JWKS_FETCH_S, max_bytes=_JWKS_BYTES)
+    finally:
+        await pool.aclose()
+    if answer.status != 200:  # noqa: PLR2004  HTTP's OK
+        raise ConfigurationError(f"the key set at {base} answered with status {answer.status}")
+    return answer.body

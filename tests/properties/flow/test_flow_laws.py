@@ -1,0 +1,252 @@
+"""The flow laws of the architecture, over random worlds run in the simulator."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given, settings, strategies as st
+
+from tidegate.domain.principal import Limits, Principal
+from tidegate.domain.request import Operation
+from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
+from tidegate.domain.upstream import FailureScope, Route, Target, Timeouts, UpstreamFailure
+from tidegate.errors import InvalidJson, Unauthenticated
+from tidegate.flow.actions import Action, EndStream, Finish, InterruptStream, Relay, Reply, SendError, StartAttempt
+from tidegate.flow.events import (
+    AttemptCompleted,
+    AttemptConnected,
+    AttemptFailed,
+    Authenticated,
+    AuthenticationRefused,
+    BodyReceived,
+    BodyRefused,
+    ClientLeft,
+    DrainExpired,
+    DriverFailed,
+    Event,
+    OutputStarted,
+    ResponseStarted,
+    TokensCounted,
+)
+from tidegate.flow.request_flow import RequestFacts, RequestFlow
+from tidegate.policy.routing.fleet import Replica
+from tidegate.ports import CallFailure, CallFailureKind, TokenCount
+from tidegate.simulator.driver import Simulation, TracedAction, simulate
+from tidegate.simulator.scenario import Break, Complete, Connect, Cut, ErrorEvent, Output, Reject, Respond, Scenario, ScriptedRequest, Step
+
+BODIES = {
+    Operation.CHAT: (
+        b'{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":100}',
+        b'{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true}',
+        b'{"model":"unknown","messages":[{"role":"user","content":"hello"}]}',
+        b"not json",
+    ),
+    Operation.EMBEDDING: (b'{"model":"m","input":"hello"}',),
+    Operation.TOKENIZE: (b'{"model":"m","prompt":"hello"}',),
+    Operation.MODELS: (b"",),
+}
+CLOCKS = Timeouts(connect_s=1.0, first_byte_s=2.0, first_token_s=3.0, stall_s=1.5, total_s=8.0)
+
+delays = st.integers(0, 128).map(lambda ticks: ticks / 64)
+resets = st.builds(Break, st.just(CallFailure(CallFailureKind.RESET, "reset")), delays)
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Output, delays),
+    st.builds(Complete, delays),
+    st.builds(Complete, delays, st.none()),
+    resets,
+    st.builds(Cut, delays),
+    st.builds(ErrorEvent, delays),
+)
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> tuple[Step, ...]:
+    """An attempt as HTTP allows it: connect, then an answer or a refusal; it may end, break or fall silent at any point."""
+    script: list[Step] = []
+    if draw(st.integers(0, 9)) == 0:
+        return tuple(draw(st.lists(resets, max_size=1)))
+    script.append(Connect(draw(delays)))
+    if draw(st.integers(0, 3)) == 0:
+        status = draw(st.sampled_from([400, 401, 404, 429, 500, 503]))
+        return (*script, Reject(status, draw(delays), retry_after_s=draw(st.none() | st.integers(1, 9))))
+    script.append(Respond(draw(delays)))
+    script += draw(st.lists(st.builds(Output, delays), max_size=3))
+    script += draw(st.lists(steps.filter(lambda step: not isinstance(step, Output)), max_size=1))
+    return tuple(script)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> ScriptedRequest:
+    operation = draw(st.sampled_from(list(BODIES)))
+    body = draw(st.sampled_from(BODIES[operation]))
+    streams = b'"stream":true' in body
+    calls = draw(st.lists(scripts(), max_size=4))
+    if not streams:  # a whole answer has no pieces and no error events
+        calls = [tuple(step for step in call if not isinstance(step, Output | ErrorEvent | Cut)) for call in calls]
+    return ScriptedRequest(
+        at_s=draw(st.integers(0, 640)) / 64,
+        body=body,
+        operation=operation,
+        credential=draw(st.sampled_from(["key", "key", "key", "other", "wrong"])),
+        calls=tuple(calls),
+        leaves_after_s=draw(st.none() | delays.map(lambda delay: delay * 4)),
+        counted_tokens=draw(st.none() | st.integers(1, 50)),
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Scenario:
+    limits = Limits(
+        tokens_per_minute=draw(st.none() | st.integers(50, 3000)),
+        requests_per_minute=draw(st.none() | st.integers(1, 6)),
+        concurrency=draw(st.none() | st.integers(1, 3)),
+    )
+    principals = {
+        name: Principal(KeyId(name), TenantId("t"), UserId("u"), limits=limits, models=draw(st.sampled_from([("*",), ("x*",)])))
+        for name in ("key", "other")
+    }
+    replicas = (
+        Replica(ReplicaId("a/0"), UpstreamName("a"), "vllm", CLOCKS),
+        Replica(ReplicaId("a/1"), UpstreamName("a"), "vllm", CLOCKS),
+        Replica(ReplicaId("b/0"), UpstreamName("b"), "llamacpp", CLOCKS),
+    )
+    route = Route("m", (Target(UpstreamName("a")), Target(UpstreamName("b"), ModelName("small"))))
+    return Scenario(
+        requests=tuple(draw(st.lists(requests(), min_size=1, max_size=6))),
+        principals=principals,
+        replicas=replicas[draw(st.integers(0, 2)) :],
+        routes=(route,),
+        drain_at_s=draw(st.none() | delays.map(lambda delay: delay * 8)),
+        seed=draw(st.integers(0, 1000)),
+    )
+
+
+def _of(trace: list[TracedAction], request: int) -> list[Action]:
+    return [entry.action for entry in trace if entry.request == request]
+
+
+def _plain(trace: list[TracedAction]) -> list[tuple[float, int, object]]:
+    rows: list[tuple[float, int, object]] = []
+    for entry in trace:
+        action = entry.action
+        what: object = action
+        if isinstance(action, Finish):
+            record = action.record
+            what = (record.outcome, record.status, record.usage, round(record.duration_s, 6), record.reserved_tokens, len(record.attempts))
+        rows.append((round(entry.at_s, 6), entry.request, what))
+    return rows
+
+
+@given(worlds())
+def test_every_request_finishes_once_and_nothing_follows(world: Scenario) -> None:
+    """Law: one `Finish`, and it is the last action."""
+    trace = simulate(world)
+    for index in range(len(world.requests)):
+        actions = _of(trace, index)
+        assert [type(action) for action in actions].count(Finish) == 1
+        assert isinstance(actions[-1], Finish)
+
+
+@given(worlds())
+def test_every_permit_and_every_attempt_is_ended(world: Scenario) -> None:
+    """Law: after the last event nothing is outstanding: no permit, no held token, no call in flight."""
+    simulation = Simulation(world)
+    simulation.run()
+    limits = simulation.policies.limits.statistics(now=simulation.now)
+    assert (0, 0) == (limits.outstanding, limits.held_tokens)
+    assert all(status.in_flight == 0 for status in simulation.policies.fleet.statistics(now=simulation.now))
+
+
+@given(worlds())
+def test_no_attempt_starts_after_the_commit_point(world: Scenario) -> None:
+    """Law: once output went downstream there is no second try, and the client gets exactly one response."""
+    trace = simulate(world)
+    for index, request in enumerate(world.requests):
+        actions = _of(trace, index)
+        kinds = [type(action) for action in actions]
+        if Relay in kinds:
+            after = kinds[kinds.index(Relay) + 1 :]
+            assert StartAttempt not in after
+            assert Reply not in after
+            assert SendError not in after
+        responses = kinds.count(Relay) + kinds.count(Reply) + kinds.count(SendError)
+        record = next(action.record for action in actions if isinstance(action, Finish))
+        left_unanswered = record.outcome == "client_cancelled" and record.status == 0
+        if request.operation.is_call and not left_unanswered:
+            assert responses == 1
+        assert kinds.count(EndStream) + kinds.count(InterruptStream) <= kinds.count(Relay)
+
+
+@given(worlds())
+def test_the_same_seed_and_events_give_the_same_actions(world: Scenario) -> None:
+    """Law: nothing but the facts decides."""
+    assert _plain(simulate(world)) == _plain(simulate(world))
+
+
+@given(worlds())
+def test_a_shifted_epoch_changes_nothing(world: Scenario) -> None:
+    """Law: a policy that read a clock, or compared an instant with a constant, would show here."""
+    assert _plain(simulate(world)) == _plain(simulate(world, epoch=2.0**20))
+
+
+class _Nervous(Simulation):
+    """Calls every timer early and often."""
+
+    def run(self) -> list[TracedAction]:
+        world_end = 16 * 64
+        for tick in range(world_end):
+            self.at(self.now + tick / 64, self._poke)
+        return super().run()
+
+    def _poke(self) -> None:
+        for client in self._clients:
+            wake_at = client.flow.next_timer()
+            if wake_at is not None and wake_at > self.now:
+                assert client.flow.handle_timer(now=self.now) == []
+
+
+@settings(max_examples=40)
+@given(worlds())
+def test_early_and_repeated_timers_do_nothing(world: Scenario) -> None:
+    """Law: a driver may wake a flow as often as it likes."""
+    assert _plain(simulate(world)) == _plain(_Nervous(world).run())
+
+
+PRINCIPAL = Principal(KeyId("k"), TenantId("t"), UserId("u"), limits=Limits(tokens_per_minute=5000))
+FAILURE = UpstreamFailure(FailureScope.REPLICA, retryable=True, message="down")
+EVENTS: tuple[Event, ...] = (
+    Authenticated(PRINCIPAL),
+    AuthenticationRefused(Unauthenticated("no")),
+    BodyReceived(BODIES[Operation.CHAT][0]),
+    BodyReceived(BODIES[Operation.CHAT][1]),
+    BodyRefused(InvalidJson("no")),
+    TokensCounted(TokenCount(5, "t", exact=True)),
+    TokensCounted(None),
+    *(make(attempt) for attempt in (1, 2, 3) for make in (AttemptConnected, OutputStarted)),
+    *(ResponseStarted(attempt, 200) for attempt in (1, 2)),
+    *(AttemptCompleted(attempt, None, "stop") for attempt in (1, 2)),
+    *(AttemptFailed(attempt, FAILURE) for attempt in (1, 2, 3)),
+    ClientLeft(),
+    DrainExpired(),
+    DriverFailed(),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 64)), max_size=25))
+def test_any_sequence_of_events_is_survived(moves: list[tuple[Event, int]]) -> None:
+    """Law: whatever a driver reports, in whatever order, a flow ends at most once and leaves nothing outstanding when told to end."""
+    world = Scenario((), {}, (Replica(ReplicaId("a/0"), UpstreamName("a"), "vllm", CLOCKS),), (Route("m", (Target(UpstreamName("a")),)),))
+    policies = world.policies()
+    flow = RequestFlow(RequestFacts("r", Operation.CHAT, Secret("s"), 0.0), policies)
+    now = 0.0
+    actions = flow.begin(now=now)
+    for event, ticks in moves:
+        now += ticks / 64
+        actions += flow.receive(event, now=now)
+        actions += flow.handle_timer(now=now)
+    actions += flow.receive(ClientLeft(), now=now)
+    assert [type(action) for action in actions].count(Finish) == 1
+    assert isinstance(actions[-1], Finish)
+    statistics = policies.limits.statistics(now=now)
+    assert (0, 0) == (statistics.outstanding, statistics.held_tokens)
+    assert all(status.in_flight == 0 for status in policies.fleet.statistics(now=now))
+    assert msgspec.json.encode(actions[-1].record)

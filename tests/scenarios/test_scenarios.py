@@ -1,0 +1,74 @@
+"""Every story, on both drivers: the outcomes are right, and the two decide the same things at the same times."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from live_driver import LiveRun
+from stories import STORIES, Story
+
+from tidegate.domain.outcome import Outcome
+from tidegate.flow.actions import Finish
+from tidegate.simulator.driver import Simulation, TracedAction
+
+
+def _outcomes(trace: list[TracedAction], requests: int) -> tuple[Outcome, ...]:
+    ends = {entry.request: entry.action.record.outcome for entry in trace if isinstance(entry.action, Finish)}
+    return tuple(ends[index] for index in range(requests))
+
+
+def _comparable(trace: list[TracedAction]) -> dict[int, list[tuple[float, object]]]:
+    """Group by request (requests do not order each other), and forget rounding of the clocks."""
+    grouped: dict[int, list[tuple[float, object]]] = {}
+    for entry in trace:
+        grouped.setdefault(entry.request, []).append((round(entry.at_s, 6), _rounded(entry.action)))
+    return grouped
+
+
+def _rounded(action: object) -> object:
+    if not isinstance(action, Finish):
+        return action
+    plain = msgspec.to_builtins(action.record)
+    plain["trace_id"] = ""
+    return _round_all(plain)
+
+
+def _round_all(value: object) -> object:
+    match value:
+        case float():
+            return round(value, 6)
+        case dict():
+            return {key: _round_all(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_round_all(inner) for inner in value]
+        case _:
+            return value
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+def test_both_drivers_tell_the_same_story(story: Story) -> None:
+    """The simulator runs the production flows: equal actions at equal times, and nothing left outstanding."""
+    simulation = Simulation(story.scenario)
+    simulated = simulation.run()
+    live = LiveRun(story.scenario)
+    lived = live.run()
+    assert story.outcomes == _outcomes(simulated, len(story.outcomes))
+    assert _comparable(simulated) == _comparable(lived)
+    for policies in (simulation.policies, live.policies):
+        assert policies.limits.statistics(now=1e6).outstanding == 0
+        assert policies.limits.statistics(now=1e6).held_tokens == 0
+        assert all(status.in_flight == 0 for status in policies.fleet.statistics(now=1e6))
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+def test_every_client_gets_one_well_formed_response(story: Story) -> None:
+    """Unless it left, a client sees exactly one complete response, and its record is written once."""
+    run = LiveRun(story.scenario)
+    run.run()
+    assert len(run.records) == len(story.scenario.requests)
+    for record in run.records:
+        exchange = run.exchanges[int(record.request_id[1:])]
+        if record.outcome is not Outcome.CLIENT_CANCELLED:
+            assert exchange.finished
+            assert exchange.status == record.status
+            assert (b"x-request-id", record.request_id.encode()) in exchange.headers
