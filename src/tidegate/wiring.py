@@ -11,7 +11,8 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from random import SystemRandom
+from random import Random
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -33,7 +34,7 @@ from tidegate.domain.units import Headers, ModelName, ReplicaId, Secret, Upstrea
 from tidegate.domain.upstream import Route, Target, Timeouts
 from tidegate.errors import ConfigurationError
 from tidegate.flow.request_flow import Policies
-from tidegate.gateway.authenticate import CachedAuthenticator, LimitsResolver
+from tidegate.gateway.authenticate import CachedAuthenticator, LimitsResolver, TokenVerifier
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.http.client import PoolSettings, UpstreamPool, fetch, proxy_from_environment
@@ -57,13 +58,20 @@ _JSON = (b"content-type", b"application/json")
 _POOL_LINGERS_S = 600.0  # a pool that a reload replaced is closed after the longest call it may still serve
 
 
+class TokenKeys(TokenVerifier, Protocol):
+    """A token verifier that fetches keys in the background."""
+
+    async def close(self) -> None: ...
+
+
 class Prepared(msgspec.Struct, frozen=True):
     """A configuration made ready; nothing uses it yet."""
 
     configuration: Configuration
     services: Services
     pools: dict[UpstreamName, UpstreamPool]
-    counter: TokenCountService
+    authenticator: CachedAuthenticator
+    tokens: TokenKeys | None
 
 
 class LiveWorker:
@@ -105,7 +113,7 @@ class LiveWorker:
             ) from None
         self._engine = engine
         prepared = await self.prepare(configuration)
-        self._gateway = Gateway(prepared.services, rng=SystemRandom())
+        self._gateway = Gateway(prepared.services, rng=Random(os.urandom(32)))  # noqa: S311  names of requests, not secrets
         self.commit(prepared)
 
     async def prepare(self, configuration: Configuration) -> Prepared:
@@ -120,42 +128,45 @@ class LiveWorker:
             )
             for name, section in configuration.upstreams.items()
         }
-        routes = tuple(_route(section.model, [(target.upstream, target.model) for target in section.targets]) for section in configuration.routes)
+        routes = tuple(
+            _route(section.model, [(target.upstream, target.model) for target in section.targets]) for section in configuration.routes
+        )
         table = RouteTable(routes, _listed_models(configuration))
         policies = Policies(
             limits=self._limits,
             routes=table,
             fleet=Fleet(replicas, before=before),
             retry=RetryPolicy(),
-            rng=SystemRandom(),
+            rng=Random(os.urandom(32)),  # noqa: S311  jitter
             shape=shape,
             look_up=look_up,
             models_created_at=int(time.time()),  # noqa: TID251  wiring stands where drivers stand: here clocks are read
         )
-        counter = self._count_service(configuration, table)
+        tokens = await _token_keys(configuration)
+        authenticator = CachedAuthenticator(keys=self._keys, wall_clock=time.time, tokens=tokens, limits=_resolver(configuration))  # noqa: TID251  as above
         services = Services(
             policies=policies,
             endpoints=endpoints,
-            authenticator=await self._authenticator(configuration),
-            counter=counter,
+            authenticator=authenticator,
+            counter=self._count_service(configuration, table),
             recorder=self,
             wall_clock=time.time,  # noqa: TID251  the one place that hands out the clock
         )
-        return Prepared(configuration, services, pools, counter)
+        return Prepared(configuration, services, pools, authenticator, tokens)
 
     def commit(self, prepared: Prepared) -> None:
-        retired = self._active.pools if self._active is not None else {}
-        self._active = prepared
+        retired, self._active = self._active, prepared
         routes = prepared.services.policies.routes.routes
         upstreams = [*prepared.configuration.upstreams, *([LOCAL] if prepared.configuration.local_engine.enabled else [])]
         self._tally.allow(routes=[route.pattern for route in routes], upstreams=upstreams)
+        prepared.authenticator.adopt_keys(self._keys)  # keys may have changed since it was prepared
         self.gateway.replace_services(prepared.services)
         if self._engine is not None:
             self.set_engine(self._engine)
         elif prepared.configuration.local_engine.enabled:
             prepared.services.policies.fleet.mark(_LOCAL_REPLICA, present=True, warm=False)
-        for pool in retired.values():
-            self._close_later(pool, _POOL_LINGERS_S)
+        if retired is not None:
+            self.gateway.tasks.start(_close(retired, _POOL_LINGERS_S))
 
     def set_engine(self, state: EngineState) -> None:
         """Follow the local engine's life: a new process has a new address and key."""
@@ -166,7 +177,7 @@ class LiveWorker:
             return
         if state.base_url is not None and (moved or self._engine_pool is None):
             if self._engine_pool is not None:
-                self._close_later(self._engine_pool, 0.0)
+                self.gateway.tasks.start(self._engine_pool.aclose())
             self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url))
         if self._engine_pool is not None:
             headers = (_JSON, *_bearer(state.api_key))
@@ -216,8 +227,10 @@ class LiveWorker:
         await self.gateway.aclose()
         await asyncio.to_thread(self._watcher.close)
         await asyncio.to_thread(self._recorder.close)
-        pools = [*(self._active.pools.values() if self._active is not None else ()), *([self._engine_pool] if self._engine_pool else [])]
-        await asyncio.gather(*(pool.aclose() for pool in pools))
+        if self._active is not None:
+            await _close(self._active, 0.0)
+        if self._engine_pool is not None:
+            await self._engine_pool.aclose()
         if self._counter is not None:
             await self._counter.aclose()
 
@@ -225,19 +238,7 @@ class LiveWorker:
         self._keys = snapshot
         self._keys_arrived.set()
         if self._active is not None:
-            authenticator = self._active.services.authenticator
-            assert isinstance(authenticator, CachedAuthenticator)
-            authenticator.adopt_keys(snapshot)
-
-    async def _authenticator(self, configuration: Configuration) -> CachedAuthenticator:
-        resolver = LimitsResolver({name: _limits(section) for name, section in configuration.tiers.items()}, _limits(configuration.limits))
-        if not configuration.jwt:
-            return CachedAuthenticator(keys=self._keys, wall_clock=time.time, limits=resolver)  # noqa: TID251  as above
-        from tidegate.adapters.jwt.verifier import JwtVerifier  # imported only where JWT is configured: it brings cryptography
-
-        verifier = JwtVerifier(configuration.jwt, fetch=_fetch_key_set)
-        await verifier.warm_up(now=asyncio.get_running_loop().time())
-        return CachedAuthenticator(keys=self._keys, wall_clock=time.time, tokens=verifier, limits=resolver)  # noqa: TID251  as above
+            self._active.authenticator.adopt_keys(snapshot)
 
     def _count_service(self, configuration: Configuration, table: RouteTable) -> TokenCountService:
         def tokenizer_of(model: ModelName) -> str | None:
@@ -274,16 +275,15 @@ class LiveWorker:
         detail = status.phase if status.last_error is None else f"{status.phase}: {status.last_error}"
         return UpstreamStatistics(status.upstream, ready, detail, levels, counters)
 
-    def _close_later(self, pool: UpstreamPool, delay_s: float) -> None:
-        async def close() -> None:
-            await asyncio.sleep(delay_s)
-            await pool.aclose()
-
-        self.gateway.tasks.start(close())
-
 
 async def open_worker(
-    configuration: Configuration, *, index: int, workers: int, state_directory: Path, engine: EngineState | None, counter_socket: Path | None
+    configuration: Configuration,
+    *,
+    index: int,
+    workers: int,
+    state_directory: Path,
+    engine: EngineState | None,
+    counter_socket: Path | None,
 ) -> LiveWorker:
     """Build one worker; raises `ConfigurationError` for what a person must mend."""
     records = configuration.records
@@ -303,6 +303,29 @@ async def open_worker(
     worker = LiveWorker(workers=workers, state_directory=state_directory, counter=counter, recorder=recorder)
     await worker.open(configuration, engine)
     return worker
+
+
+async def _close(prepared: Prepared, delay_s: float) -> None:
+    """Close what only this configuration used."""
+    if delay_s > 0.0:
+        await asyncio.sleep(delay_s)
+    if prepared.tokens is not None:
+        await prepared.tokens.close()
+    await asyncio.gather(*(pool.aclose() for pool in prepared.pools.values()))
+
+
+async def _token_keys(configuration: Configuration) -> TokenKeys | None:
+    if not configuration.jwt:
+        return None
+    from tidegate.adapters.jwt.verifier import JwtVerifier  # imported only where JWT is configured: it brings cryptography
+
+    verifier = JwtVerifier(configuration.jwt, fetch=_fetch_key_set)
+    await verifier.warm_up(now=asyncio.get_running_loop().time())
+    return verifier
+
+
+def _resolver(configuration: Configuration) -> LimitsResolver:
+    return LimitsResolver({name: _limits(section) for name, section in configuration.tiers.items()}, _limits(configuration.limits))
 
 
 def _replica(name: str, section: UpstreamSection) -> Replica:

@@ -24,7 +24,11 @@ from tidegate.simulator.scenario import Break, Complete, Connect, Cut, ErrorEven
 from tidegate.testing.virtual_time import run_virtual
 from tidegate.wire.dialects import DIALECTS
 
-_PATHS = {**{operation: f"/v1{path}" for operation, path in UPSTREAM_PATHS.items()}, Operation.TOKENIZE: "/tokenize", Operation.MODELS: "/v1/models"}
+_PATHS = {
+    **{operation: f"/v1{path}" for operation, path in UPSTREAM_PATHS.items()},
+    Operation.TOKENIZE: "/tokenize",
+    Operation.MODELS: "/v1/models",
+}
 
 
 class LiveRun:
@@ -45,7 +49,9 @@ class LiveRun:
         self._loop = asyncio.get_running_loop()
         self._epoch = self._loop.time()
         endpoints = {
-            replica.replica: UpstreamEndpoint(_ScriptedClient(self), DIALECTS[replica.dialect], ((b"authorization", b"Bearer upstream-key"),))
+            replica.replica: UpstreamEndpoint(
+                _ScriptedClient(self), DIALECTS[replica.dialect], ((b"authorization", b"Bearer upstream-key"),)
+            )
             for replica in self.scenario.replicas
         }
         services = Services(self.policies, endpoints, self, self, self, wall_clock=lambda: 0.0)

@@ -11,7 +11,19 @@ from tidegate.domain.units import KeyId, ModelName, ReplicaId, TenantId, Upstrea
 from tidegate.domain.upstream import Route, Target, Timeouts
 from tidegate.policy.routing.fleet import Replica
 from tidegate.ports import CallFailure, CallFailureKind
-from tidegate.simulator.scenario import Break, Complete, Connect, Cut, ErrorEvent, Output, Reject, Respond, Scenario, Script, ScriptedRequest
+from tidegate.simulator.scenario import (
+    Break,
+    Complete,
+    Connect,
+    Cut,
+    ErrorEvent,
+    Output,
+    Reject,
+    Respond,
+    Scenario,
+    Script,
+    ScriptedRequest,
+)
 
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":100}'
 STREAM = b'{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":100,"stream":true}'
@@ -57,7 +69,9 @@ STORIES: dict[str, Story] = {
     "an answer without usage": _one(CHAT, (Connect(), Respond(), Complete(usage=None)), outcome=Outcome.OK),
     "a stream without usage": _one(STREAM, (Connect(), Respond(), Output(), Output(), Complete(usage=None)), outcome=Outcome.OK),
     "an answer cut at its length": _one(CHAT, (Connect(), Respond(), Complete(finish_reason="length")), outcome=Outcome.TRUNCATED),
-    "a filtered answer": _one(STREAM, (Connect(), Respond(), Output(), Complete(finish_reason="content_filter")), outcome=Outcome.CONTENT_FILTER),
+    "a filtered answer": _one(
+        STREAM, (Connect(), Respond(), Output(), Complete(finish_reason="content_filter")), outcome=Outcome.CONTENT_FILTER
+    ),
     "a stream that says nothing but ends well": _one(STREAM, (Connect(), Respond(), Complete()), outcome=Outcome.OK),
     "a dead upstream and a healthy standby": _one(STREAM, REFUSED, STREAMED, outcome=Outcome.OK),
     "a 503 and a healthy standby": _one(CHAT, (Connect(), Reject(503)), ANSWER, outcome=Outcome.OK),
@@ -73,7 +87,9 @@ STORIES: dict[str, Story] = {
     "a stream cut before any output": _one(STREAM, (Connect(), Respond(), Cut()), STREAMED, outcome=Outcome.OK),
     "a stream cut after some output": _one(STREAM, (Connect(), Respond(), Output(), Cut()), outcome=Outcome.FAILED_MID_STREAM),
     "a stream reset after some output": _one(
-        STREAM, (Connect(), Respond(), Output(), Break(CallFailure(CallFailureKind.RESET, "main: reset"))), outcome=Outcome.FAILED_MID_STREAM
+        STREAM,
+        (Connect(), Respond(), Output(), Break(CallFailure(CallFailureKind.RESET, "main: reset"))),
+        outcome=Outcome.FAILED_MID_STREAM,
     ),
     "no connection in time": _one(STREAM, (), (), outcome=Outcome.FAILED_TIMEOUT),
     "no first byte in time": _one(STREAM, (Connect(),), STREAMED, outcome=Outcome.OK),
@@ -93,7 +109,9 @@ STORIES: dict[str, Story] = {
     "a wrong key": Story(world(ScriptedRequest(0.0, CHAT, credential="wrong")), (Outcome.REJECTED_UNAUTHENTICATED,)),
     "the list of models": Story(world(ScriptedRequest(0.0, b"", Operation.MODELS)), (Outcome.OK,)),
     "one model": Story(world(ScriptedRequest(0.0, b"", Operation.MODEL, path_argument="small")), (Outcome.OK,)),
-    "a model that is not listed": Story(world(ScriptedRequest(0.0, b"", Operation.MODEL, path_argument="smal")), (Outcome.REJECTED_INVALID,)),
+    "a model that is not listed": Story(
+        world(ScriptedRequest(0.0, b"", Operation.MODEL, path_argument="smal")), (Outcome.REJECTED_INVALID,)
+    ),
     "a count": Story(world(ScriptedRequest(0.0, TOKENIZE, Operation.TOKENIZE)), (Outcome.OK,)),
     "a count that takes too long": Story(
         world(ScriptedRequest(0.0, TOKENIZE, Operation.TOKENIZE, counted_tokens=None)), (Outcome.REJECTED_OVERLOAD,)
@@ -109,7 +127,9 @@ STORIES: dict[str, Story] = {
         (Outcome.OK, Outcome.OK, Outcome.REJECTED_RATE_LIMIT, Outcome.OK),
     ),
     "the list of models beyond the request limit": Story(
-        world(ScriptedRequest(0.0, b"", Operation.MODELS), ScriptedRequest(1.0, b"", Operation.MODELS), limits=Limits(requests_per_minute=1)),
+        world(
+            ScriptedRequest(0.0, b"", Operation.MODELS), ScriptedRequest(1.0, b"", Operation.MODELS), limits=Limits(requests_per_minute=1)
+        ),
         (Outcome.OK, Outcome.REJECTED_RATE_LIMIT),
     ),
     "more at once than allowed": Story(
@@ -125,7 +145,9 @@ STORIES: dict[str, Story] = {
         ),
         (Outcome.OK, Outcome.REJECTED_RATE_LIMIT, Outcome.OK),
     ),
-    "a request that can never fit": Story(world(ScriptedRequest(0.0, CHAT), limits=Limits(tokens_per_minute=90)), (Outcome.REJECTED_RATE_LIMIT,)),
+    "a request that can never fit": Story(
+        world(ScriptedRequest(0.0, CHAT), limits=Limits(tokens_per_minute=90)), (Outcome.REJECTED_RATE_LIMIT,)
+    ),
     "a counter that is down near the limit": Story(
         world(ScriptedRequest(0.0, CHAT, calls=(ANSWER,), counted_tokens=None), limits=Limits(tokens_per_minute=200)), (Outcome.OK,)
     ),

@@ -16,18 +16,16 @@ from random import Random
 import msgspec
 
 from tidegate.domain.record import AttemptRecord
-from tidegate.domain.request import ParsedRequest
+from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import ReplicaId
 from tidegate.domain.upstream import Clock, FailureScope, Route, UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.flow.actions import Action, CancelAttempt, EndStream, Relay, Reply, StartAttempt
-from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, OutputStarted, ResponseStarted
+from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, CallEvent, OutputStarted, ResponseStarted
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Choice, Fleet
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.openai import rewrite_body
-
-AttemptEvent = AttemptConnected | ResponseStarted | OutputStarted | AttemptCompleted | AttemptFailed
 
 
 class Phase(StrEnum):
@@ -52,7 +50,7 @@ class CallFlow:
 
     def __init__(self, request: ParsedRequest, route: Route, fleet: Fleet, retry: RetryPolicy, rng: Random) -> None:
         self._request = request
-        self._route = route
+        self._route = _without_other_models(route) if request.operation is Operation.EMBEDDING else route
         self._fleet = fleet
         self._retry = retry
         self._rng = rng
@@ -73,6 +71,7 @@ class CallFlow:
         self._connected_at: float | None = None
         self._responded_at: float | None = None
         self._status: int | None = None
+        self._asked_usage = False
 
     def __repr__(self) -> str:
         return f"CallFlow({self.phase}, attempt {self._attempt})"
@@ -87,7 +86,7 @@ class CallFlow:
     def begin(self, *, now: float) -> list[Action]:
         return self._start_next(None, now)
 
-    def receive(self, event: AttemptEvent, *, now: float) -> list[Action]:
+    def receive(self, event: CallEvent, *, now: float) -> list[Action]:
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED) or event.attempt != self._attempt:
             return []
         match event:
@@ -157,7 +156,9 @@ class CallFlow:
         choice = self._fleet.choose(self._route, self._request.model, self._exhausted, now=now)
         if choice is None:
             if failure is None:
-                failure = UpstreamFailure(FailureScope.MODEL, retryable=True, message="no replica is available", retry_after_s=self._wait_s(now))
+                failure = UpstreamFailure(
+                    FailureScope.MODEL, retryable=True, message="no replica is available", retry_after_s=self._wait_s(now)
+                )
             return self._end(CallResult(failure, committed=False))
         self.choice = choice
         replica = choice.replica.replica
@@ -168,9 +169,9 @@ class CallFlow:
         self._started_at = self.progress_at = now
         self._connected_at = self._responded_at = self._status = None
         self.chunks = 0
-        body = rewrite_body(
-            self._request, model=choice.model, dialect=DIALECTS[choice.replica.dialect], ask_usage=self._request.stream
-        )
+        self._asked_usage = self._request.stream and self._fleet.may_ask_usage(replica)
+        dialect = DIALECTS[choice.replica.dialect]
+        body = rewrite_body(self._request, model=choice.model, dialect=dialect, ask_usage=self._asked_usage)
         return [StartAttempt(self._attempt, replica, choice.model, body)]
 
     def _wait_s(self, now: float) -> float | None:
@@ -182,9 +183,7 @@ class CallFlow:
         self._fleet.end(self.choice.replica.replica, None, now=now)
         self._note("ok", now)
         answer: Action = EndStream() if committed else Reply(self._attempt, self.degraded)
-        self._end(
-            CallResult(None, committed=True, usage=event.usage, finish_reason=event.finish_reason, output_bytes=event.output_bytes)
-        )
+        self._end(CallResult(None, committed=True, usage=event.usage, finish_reason=event.finish_reason, output_bytes=event.output_bytes))
         return [answer]
 
     def _fail(self, failure: UpstreamFailure, usage: Usage | None, now: float) -> list[Action]:
@@ -195,6 +194,9 @@ class CallFlow:
         if self.phase is Phase.COMMITTED:
             return self._end(CallResult(failure, committed=True, usage=usage))
         self.phase = Phase.WAITING
+        if failure.param == "stream_options" and self._asked_usage and not self._request.wants_usage and self._fleet.may_ask_usage(replica):
+            self._fleet.usage_option_refused(replica)  # our wish, not the client's: try once more without it
+            return self._start_next(failure, now)
         if not self._retry.may_retry(failure, self._attempt):
             return self._end(CallResult(failure, committed=False, usage=usage))
         if self._retry.may_repeat(failure, self._tries[replica]) and self._is_last_choice(replica, now):
@@ -233,6 +235,11 @@ class CallFlow:
                 duration_s=now - since,
             )
         )
+
+
+def _without_other_models(route: Route) -> Route:
+    """Vectors of two models must not meet in one index: an embedding has no stand-by."""
+    return Route(route.pattern, route.targets[:1])
 
 
 def _after(instant: float | None, since: float) -> float | None:

@@ -33,35 +33,36 @@ class TokensCounted(msgspec.Struct, frozen=True):
     count: TokenCount | None
 
 
-class AttemptConnected(msgspec.Struct, frozen=True, gc=False):
+class AttemptEvent(msgspec.Struct, frozen=True):
+    """What happened to an attempt; its number tells late news of an earlier one apart."""
+
     attempt: int
 
 
-class ResponseStarted(msgspec.Struct, frozen=True, gc=False):
+class AttemptConnected(AttemptEvent, frozen=True):
+    """A connection is had and the request is on its way."""
+
+
+class ResponseStarted(AttemptEvent, frozen=True):
     """The upstream's status line came, and it is a success."""
 
-    attempt: int
     status: int
 
 
-class OutputStarted(msgspec.Struct, frozen=True, gc=False):
+class OutputStarted(AttemptEvent, frozen=True):
     """The first non-empty output of a stream came."""
 
-    attempt: int
 
-
-class AttemptCompleted(msgspec.Struct, frozen=True, gc=False):
+class AttemptCompleted(AttemptEvent, frozen=True):
     """The answer is complete and well formed."""
 
-    attempt: int
     usage: Usage | None
     finish_reason: str | None
     output_bytes: int = 0
     """Size of a whole answer, the evidence of last resort when it carries no usage."""
 
 
-class AttemptFailed(msgspec.Struct, frozen=True):
-    attempt: int
+class AttemptFailed(AttemptEvent, frozen=True):
     failure: UpstreamFailure
     usage: Usage | None = None
 
@@ -78,18 +79,6 @@ class DriverFailed(msgspec.Struct, frozen=True, gc=False):
     """A fault of Tidegate in the driver: the request cannot go on."""
 
 
-Event = (
-    Authenticated
-    | AuthenticationRefused
-    | BodyReceived
-    | BodyRefused
-    | TokensCounted
-    | AttemptConnected
-    | ResponseStarted
-    | OutputStarted
-    | AttemptCompleted
-    | AttemptFailed
-    | ClientLeft
-    | DrainExpired
-    | DriverFailed
-)
+CallEvent = AttemptConnected | ResponseStarted | OutputStarted | AttemptCompleted | AttemptFailed
+RequestEvent = Authenticated | AuthenticationRefused | BodyReceived | BodyRefused | TokensCounted | ClientLeft | DrainExpired | DriverFailed
+Event = CallEvent | RequestEvent

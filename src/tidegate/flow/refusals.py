@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from tidegate.errors import ConcurrencyLimited, Forbidden, LimitUnreachable, ModelNotFound, RateLimited, TidegateError
+from tidegate.errors import (
+    ConcurrencyLimited,
+    Forbidden,
+    LimitUnreachable,
+    ModelNotFound,
+    NoReplica,
+    RateLimited,
+    TidegateError,
+    UpstreamRateLimited,
+)
 from tidegate.ports import Denied, LimitName
 
 _SHOWN_MODELS = 8
@@ -18,15 +28,24 @@ def limit_refusal(denied: Denied) -> TidegateError:
             message = f"this key already has {denied.ceiling} requests running, its limit; wait for one to end, or ask for a higher limit"
             return ConcurrencyLimited(message, retry_after_s=denied.retry_after_s)
         case LimitName.REQUESTS:
-            message = f"this key has used its {denied.ceiling} requests per minute; try again in {denied.retry_after_s:.0f} s"
+            message = f"this key has used its {denied.ceiling} requests per minute; try again in {_seconds(denied.retry_after_s)} s"
             return RateLimited(message, retry_after_s=denied.retry_after_s)
         case LimitName.TOKENS:
-            asked = f"the request needs {denied.requested} tokens (prompt and completion) and the key's limit is {denied.ceiling} tokens per minute"
+            asked = (
+                f"the request needs {denied.requested} tokens (prompt and completion) "
+                f"and the key's limit is {denied.ceiling} tokens per minute"
+            )
             if denied.retry_after_s is None:
                 message = f"{asked}: it can never fit; lower max_tokens, shorten the prompt, or ask for a higher limit"
                 return LimitUnreachable(message, param="max_tokens")
-            message = f"{asked}, of which {denied.remaining} are left now; try again in {denied.retry_after_s:.0f} s, or lower max_tokens"
+            message = (
+                f"{asked}, of which {denied.remaining} are left now; try again in {_seconds(denied.retry_after_s)} s, or lower max_tokens"
+            )
             return RateLimited(message, retry_after_s=denied.retry_after_s)
+
+
+def _seconds(wait_s: float | None) -> int:
+    return math.ceil(wait_s or 0.0)
 
 
 def model_unknown(model: str, listed: Sequence[str]) -> ModelNotFound:
@@ -44,4 +63,19 @@ def model_unknown(model: str, listed: Sequence[str]) -> ModelNotFound:
 
 def model_forbidden(model: str) -> Forbidden:
     shown = model[:_SHOWN_NAME]
-    return Forbidden(f"this key may not use the model '{shown}'; GET /v1/models lists those it may, or ask for a key that can", param="model")
+    return Forbidden(
+        f"this key may not use the model '{shown}'; GET /v1/models lists those it may, or ask for a key that can", param="model"
+    )
+
+
+def no_replica(model: str, set_aside_for_s: float | None) -> TidegateError:
+    """Nothing of the route is available: because its upstreams asked for a pause (a 429, so that SDKs wait), or for any other reason."""
+    shown = model[:_SHOWN_NAME]
+    if set_aside_for_s is not None:
+        message = f"every upstream that serves '{shown}' has reached a rate limit of its own; try again in {_seconds(set_aside_for_s)} s"
+        return UpstreamRateLimited(message, retry_after_s=set_aside_for_s)
+    return NoReplica(
+        f"nothing can serve '{shown}' at this moment: every upstream of its route is starting or down; "
+        "try again shortly, or look at /readyz",
+        retry_after_s=1.0,
+    )

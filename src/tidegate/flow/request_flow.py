@@ -22,7 +22,7 @@ from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import Secret
 from tidegate.domain.upstream import FailureScope, Route, UpstreamFailure
 from tidegate.domain.usage import Evidence, Usage
-from tidegate.errors import ClientError, Draining, InternalError, NoReplica, Overloaded, StreamInterrupted, TidegateError
+from tidegate.errors import ClientError, Draining, InternalError, Overloaded, StreamInterrupted, TidegateError
 from tidegate.flow.actions import (
     Action,
     Answer,
@@ -33,8 +33,11 @@ from tidegate.flow.actions import (
     ReadBody,
     SendError,
 )
-from tidegate.flow.call_flow import AttemptEvent, CallFlow, CallResult
+from tidegate.flow.call_flow import CallFlow, CallResult
 from tidegate.flow.events import (
+    AttemptCompleted,
+    AttemptConnected,
+    AttemptFailed,
     Authenticated,
     AuthenticationRefused,
     BodyReceived,
@@ -43,9 +46,11 @@ from tidegate.flow.events import (
     DrainExpired,
     DriverFailed,
     Event,
+    OutputStarted,
+    ResponseStarted,
     TokensCounted,
 )
-from tidegate.flow.refusals import limit_refusal, model_forbidden, model_unknown
+from tidegate.flow.refusals import limit_refusal, model_forbidden, model_unknown, no_replica
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_from_bound
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
@@ -121,29 +126,29 @@ class RequestFlow:
 
     def receive(self, event: Event, *, now: float) -> list[Action]:
         """Take note of a fact. Facts that no longer matter (a late count, a cancelled attempt) change nothing."""
+        if self.step is Step.OVER:
+            return []
         match event:
-            case _ if self.step is Step.OVER:
-                return []
+            case AttemptConnected() | ResponseStarted() | OutputStarted() | AttemptCompleted() | AttemptFailed():
+                if self.call is None:
+                    return []
+                return self._after_call(self.call.receive(event, now=now), now)
+            case BodyReceived(body=body):
+                return self._parse(body, now) if self.step is Step.BODY else []
+            case Authenticated(principal=principal):
+                return self._authenticated(principal, now) if self.step is Step.AUTHENTICATION else []
+            case TokensCounted(count=count):
+                return self._counted(count, now) if self.step is Step.COUNT else []
+            case AuthenticationRefused(error=error):
+                return self._reject(error, now) if self.step is Step.AUTHENTICATION else []
+            case BodyRefused(error=error):
+                return self._reject(error, now) if self.step is Step.BODY else []
             case ClientLeft():
                 return self._leave(Outcome.CLIENT_CANCELLED, None, now)
             case DrainExpired():
                 return self._leave(Outcome.REJECTED_OVERLOAD, _draining(), now)
             case DriverFailed():
                 return self._leave(Outcome.FAILED_INTERNAL, _internal(), now)
-            case Authenticated(principal=principal) if self.step is Step.AUTHENTICATION:
-                return self._authenticated(principal, now)
-            case AuthenticationRefused(error=error) if self.step is Step.AUTHENTICATION:
-                return self._reject(error, now)
-            case BodyReceived(body=body) if self.step is Step.BODY:
-                return self._parse(body, now)
-            case BodyRefused(error=error) if self.step is Step.BODY:
-                return self._reject(error, now)
-            case TokensCounted(count=count) if self.step is Step.COUNT:
-                return self._counted(count, now)
-            case Authenticated() | AuthenticationRefused() | BodyReceived() | BodyRefused() | TokensCounted():
-                return []
-            case _:
-                return self._call_event(event, now)
 
     def next_timer(self) -> float | None:
         return self.call.next_timer() if self.call is not None and self.step is Step.CALL else None
@@ -230,11 +235,6 @@ class RequestFlow:
         self.call = CallFlow(request, self._route, policies.fleet, policies.retry, policies.rng)
         return self._after_call(self.call.begin(now=now), now)
 
-    def _call_event(self, event: AttemptEvent, now: float) -> list[Action]:
-        if self.call is None:
-            return []
-        return self._after_call(self.call.receive(event, now=now), now)
-
     def _after_call(self, actions: list[Action], now: float) -> list[Action]:
         assert self.call is not None
         result = self.call.result
@@ -247,18 +247,15 @@ class RequestFlow:
             broken = error if result.failure.clock is not None else StreamInterrupted(f"the answer broke off: {error.message}")
             outcome = Outcome.MODEL_ERROR if result.failure.in_band else Outcome.FAILED_MID_STREAM
             return [*actions, InterruptStream(broken), self._finish(outcome, 200, broken, result, now)]
-        return [*actions, SendError(error), self._finish(_outcome_of_failure(result.failure, error), error.status, error, result, now)]
+        outcome = _outcome_of_failure(result.failure) if self.call.attempts else Outcome.REJECTED_NO_REPLICA
+        return [*actions, SendError(error), self._finish(outcome, error.status, error, result, now)]
 
     def _error_of(self, failure: UpstreamFailure) -> TidegateError:
         assert self.call is not None
         assert self.request is not None
         if self.call.attempts:
             return failure_to_error(failure)
-        return NoReplica(
-            f"nothing can serve the model '{self.request.model}' at this moment: every upstream of its route is starting, set aside or down; "
-            "try again shortly, or look at /readyz",
-            retry_after_s=failure.retry_after_s if failure.retry_after_s is not None else 1.0,
-        )
+        return no_replica(self.request.model, failure.retry_after_s)
 
     # ── ends ──────────────────────────────────────────────────────────────────
 
@@ -321,7 +318,14 @@ class RequestFlow:
         return Usage(prompt_tokens=prompt, completion_tokens=completion), self._evidence
 
     def _record(
-        self, outcome: Outcome, status: int, error: TidegateError | None, result: CallResult | None, usage: Usage, evidence: Evidence, now: float
+        self,
+        outcome: Outcome,
+        status: int,
+        error: TidegateError | None,
+        result: CallResult | None,
+        usage: Usage,
+        evidence: Evidence,
+        now: float,
     ) -> RequestRecord:
         facts, call, request, principal = self.facts, self.call, self.request, self.principal
         choice = call.choice if call is not None else None
@@ -377,15 +381,13 @@ def _outcome_of(finish_reason: str | None) -> Outcome:
     return _BY_FINISH_REASON.get(finish_reason, Outcome.OK)
 
 
-def _outcome_of_failure(failure: UpstreamFailure, error: TidegateError) -> Outcome:
+def _outcome_of_failure(failure: UpstreamFailure) -> Outcome:
     if failure.content_filter:
         return Outcome.CONTENT_FILTER
     if failure.in_band:
         return Outcome.MODEL_ERROR
     if failure.clock is not None:
         return Outcome.FAILED_TIMEOUT
-    if isinstance(error, NoReplica):
-        return Outcome.REJECTED_NO_REPLICA
     if failure.scope is FailureScope.REQUEST:
         return Outcome.REJECTED_UPSTREAM
     return Outcome.FAILED_UPSTREAM

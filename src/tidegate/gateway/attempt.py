@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from tidegate.domain.request import ParsedRequest
 from tidegate.domain.units import Headers
 from tidegate.domain.upstream import UpstreamFailure
-from tidegate.flow.call_flow import AttemptEvent, CallFlow
-from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, OutputStarted, ResponseStarted
+from tidegate.flow.call_flow import CallFlow
+from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, CallEvent, OutputStarted, ResponseStarted
 from tidegate.flow.faults import answer_too_large, from_call_failure, not_a_stream, stream_cut, stream_never_began
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.ports import CallFailure, UpstreamCall
@@ -29,7 +29,7 @@ _AFTER_DONE_S = 0.25  # a body that does not end this long after [DONE] is cut: 
 class AttemptOwner(Protocol):
     """What an attempt needs of its request driver."""
 
-    def attempt_event(self, event: AttemptEvent) -> None: ...
+    def attempt_event(self, event: CallEvent) -> None: ...
 
     def relay(self, chunk: bytes) -> None: ...
 

@@ -66,7 +66,7 @@ class Gateway:
         if head.path in HEALTH_PATHS and head.method in ("GET", "HEAD"):
             return self._answer_health(exchange)
         endpoint = find_endpoint(head.method, head.path)
-        headers = {name: value for name, value in reversed(head.headers)}  # noqa: C416  the first of equal names wins
+        headers = dict(reversed(head.headers))  # the first of equal names wins
         request_id = clean_request_id(headers.get(b"x-request-id")) or f"req_{self._rng.getrandbits(96):024x}"
         if isinstance(endpoint, TidegateError):
             return _refuse(exchange, endpoint, request_id)

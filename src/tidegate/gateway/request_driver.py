@@ -29,12 +29,12 @@ from tidegate.flow.actions import (
     SendError,
     StartAttempt,
 )
-from tidegate.flow.call_flow import AttemptEvent
 from tidegate.flow.events import (
     Authenticated,
     AuthenticationRefused,
     BodyReceived,
     BodyRefused,
+    CallEvent,
     ClientLeft,
     DrainExpired,
     DriverFailed,
@@ -82,7 +82,13 @@ class RequestDriver:
     )
 
     def __init__(
-        self, owner: DriverOwner, exchange: Exchange, flow: RequestFlow, services: Services, traceparent: bytes, loop: asyncio.AbstractEventLoop
+        self,
+        owner: DriverOwner,
+        exchange: Exchange,
+        flow: RequestFlow,
+        services: Services,
+        traceparent: bytes,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.flow = flow
         self._owner = owner
@@ -144,7 +150,7 @@ class RequestDriver:
 
     # ── AttemptOwner ──────────────────────────────────────────────────────────
 
-    def attempt_event(self, event: AttemptEvent) -> None:
+    def attempt_event(self, event: CallEvent) -> None:
         self._feed(event)
 
     def relay(self, chunk: bytes) -> None:

@@ -19,7 +19,9 @@ from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_f
         (50_000, 1, 10_000, 50_000),
     ],
 )
-def test_the_completion_is_the_cap_times_choices_or_a_clamped_default(cap: int | None, choices: int, ceiling: int | None, completion: int) -> None:
+def test_the_completion_is_the_cap_times_choices_or_a_clamped_default(
+    cap: int | None, choices: int, ceiling: int | None, completion: int
+) -> None:
     """A default is clamped to what the limit can give; an explicit cap is the client's own and is not."""
     assert completion == estimate(100, cap, choices, ceiling=ceiling).completion_tokens
 

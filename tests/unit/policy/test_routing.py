@@ -15,7 +15,10 @@ DOWN = UpstreamFailure(FailureScope.REPLICA, retryable=True, message="connection
 
 
 def _fleet(*, before: Fleet | None = None) -> Fleet:
-    return Fleet([Replica(A, UpstreamName("a"), "vllm"), Replica(A2, UpstreamName("a"), "vllm"), Replica(B, UpstreamName("b"), "openai")], before=before)
+    return Fleet(
+        [Replica(A, UpstreamName("a"), "vllm"), Replica(A2, UpstreamName("a"), "vllm"), Replica(B, UpstreamName("b"), "openai")],
+        before=before,
+    )
 
 
 def _choice(fleet: Fleet, avoid: set[ReplicaId] | None = None, *, now: float = 0.0) -> tuple[str, str, int] | None:

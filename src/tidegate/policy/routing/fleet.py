@@ -58,7 +58,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
 
 
 class _State:
-    __slots__ = ("failed_at", "in_flight", "last_error", "present", "set_aside_until", "used", "warm")
+    __slots__ = ("failed_at", "in_flight", "last_error", "present", "refuses_usage_option", "set_aside_until", "used", "warm")
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -68,6 +68,7 @@ class _State:
         self.used = False
         self.failed_at: float | None = None
         self.last_error: str | None = None
+        self.refuses_usage_option = False
 
 
 class Fleet:
@@ -87,21 +88,25 @@ class Fleet:
     def choose(self, route: Route, model: ModelName, avoid: Collection[ReplicaId], *, now: float) -> Choice | None:
         """Pick from the first target that has an available replica not in `avoid`: the one with the fewest calls in flight."""
         for rank, target in enumerate(route.targets):
-            candidates = [
-                snapshot
-                for replica in self._by_upstream.get(target.upstream, ())
-                if replica.replica not in avoid and (snapshot := self.snapshot(replica.replica, now=now)).available
-            ]
-            if candidates:
-                best = min(candidates, key=_load)
-                return Choice(self.replicas[best.replica], target.model or model, rank)
+            best: Replica | None = None
+            least = 0
+            for replica in self._by_upstream.get(target.upstream, ()):
+                if replica.replica in avoid or not self._is_available(self._states[replica.replica], now):
+                    continue
+                load = self._states[replica.replica].in_flight
+                if best is None or load < least:
+                    best, least = replica, load
+            if best is not None:
+                return Choice(best, target.model or model, rank)
         return None
 
     def snapshot(self, replica: ReplicaId, *, now: float) -> ReplicaSnapshot:
         state = self._states[replica]
-        set_aside = state.set_aside_until is not None and now < state.set_aside_until
-        available = state.present and state.warm and not set_aside
-        return ReplicaSnapshot(replica, self.replicas[replica].upstream, state.in_flight, available)
+        return ReplicaSnapshot(replica, self.replicas[replica].upstream, state.in_flight, self._is_available(state, now))
+
+    @staticmethod
+    def _is_available(state: _State, now: float) -> bool:
+        return state.present and state.warm and (state.set_aside_until is None or now >= state.set_aside_until)
 
     def begin(self, replica: ReplicaId) -> None:
         self._states[replica].in_flight += 1
@@ -125,6 +130,13 @@ class Fleet:
         """Close an attempt that ended for a reason of ours or the client's: it says nothing about the replica."""
         self._states[replica].in_flight -= 1
 
+    def may_ask_usage(self, replica: ReplicaId) -> bool:
+        """Tell whether a stream may be asked for its usage: some servers answer 400 to the option, and are remembered."""
+        return not self._states[replica].refuses_usage_option
+
+    def usage_option_refused(self, replica: ReplicaId) -> None:
+        self._states[replica].refuses_usage_option = True
+
     def mark(self, replica: ReplicaId, *, present: bool, warm: bool, last_error: str | None = None) -> None:
         """Take note of a replica's life as its supervisor sees it."""
         state = self._states[replica]
@@ -136,7 +148,10 @@ class Fleet:
         waits = [
             state.set_aside_until - now
             for name, state in self._states.items()
-            if state.present and state.set_aside_until is not None and state.set_aside_until > now and self.replicas[name].upstream in upstreams
+            if state.present
+            and state.set_aside_until is not None
+            and state.set_aside_until > now
+            and self.replicas[name].upstream in upstreams
         ]
         return min(waits, default=None)
 
@@ -157,7 +172,3 @@ class Fleet:
         if state.failed_at is not None and now - state.failed_at < _FAILING_FOR_S:
             return ReplicaPhase.FAILING
         return ReplicaPhase.READY if state.used else ReplicaPhase.UNUSED
-
-
-def _load(snapshot: ReplicaSnapshot) -> tuple[int, ReplicaId]:
-    return (snapshot.in_flight, snapshot.replica)

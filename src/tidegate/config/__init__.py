@@ -1,0 +1,1 @@
+"""One `tidegate.yaml`: the schema declared once as data, loading, checking, and its generated page."""

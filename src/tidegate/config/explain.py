@@ -1,0 +1,124 @@
+"""The effective configuration and its problems as text for a terminal. Secrets appear as `****`, and only to say that they are there."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.config.environment import LOCAL
+from tidegate.config.problem import Problem, Severity
+from tidegate.config.schema import Configuration, LimitsSection, TargetSection, UpstreamSection
+
+MOST_PROBLEMS = 50
+"""Problems shown: the first ones are mended first anyway."""
+
+
+def explain(configuration: Configuration) -> str:
+    """Say what the gateway will do with this configuration: where it listens, what it calls, which model goes where, what is limited."""
+    parts = [
+        ("Listens on", _listening(configuration)),
+        ("Upstreams", _upstreams(configuration)),
+        ("Routes, first match wins", _routes(configuration)),
+        ("Limits of a key", _limits(configuration)),
+        ("Token issuers", [f"{issuer.issuer} for {issuer.audience} ({', '.join(issuer.algorithms)})" for issuer in configuration.jwt]),
+        ("Keeps", _kept(configuration)),
+    ]
+    return "".join(f"{title}\n" + "".join(f"  {line}\n" for line in lines or ["none"]) for title, lines in parts)
+
+
+def render_problem(problem: Problem, *, name: str) -> str:
+    """Write one problem with its line and a caret; `name` is the file's."""
+    where = f"{name}:{problem.line}:{problem.column}" if problem.line else (name or "configuration")
+    hint = f" — {problem.hint}" if problem.hint else ""
+    text = f"{where} {problem.severity}: {problem.message}{hint}\n"
+    if not problem.excerpt:
+        return text
+    margin = f"{problem.line:>5} | "
+    blank = " " * (len(margin) - 2) + "| "
+    pointer = "".join(_blank(character) for character in problem.excerpt[: problem.caret])
+    pointer += " " * (problem.caret - len(problem.excerpt))
+    return f"{text}{margin}{problem.excerpt}\n{blank}{pointer}^\n"
+
+
+def render_problems(problems: Sequence[Problem], *, name: str) -> str:
+    """Write problems one after the other, with a line that counts them; nothing if there are none."""
+    if not problems:
+        return ""
+    errors = sum(problem.severity is Severity.ERROR for problem in problems)
+    warnings = len(problems) - errors
+    shown = "".join(render_problem(problem, name=name) for problem in problems[:MOST_PROBLEMS])
+    more = f"… and {len(problems) - MOST_PROBLEMS} more\n" if len(problems) > MOST_PROBLEMS else ""
+    counts = [_counted(errors, "error")] * bool(errors) + [_counted(warnings, "warning")] * bool(warnings)
+    return f"{shown}{more}{' and '.join(counts)}\n"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _blank(character: str) -> str:
+    """Give the space that a character takes in a terminal: a tab stays one, Chinese characters take two columns."""
+    if character == "\t":
+        return "\t"
+    return "  " if unicodedata.east_asian_width(character) in {"W", "F"} else " "
+
+
+def _address(host: str, port: int) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{port}" if port else f"{shown}, a free port"
+
+
+def _listening(configuration: Configuration) -> list[str]:
+    server, admin = configuration.server, configuration.admin
+    scheme = "https" if server.tls is not None else "http"
+    workers = f", {_counted(server.workers, 'worker')}"
+    return [f"API    {scheme}://{_address(server.host, server.port)}{workers}", f"admin  http://{_address(admin.host, admin.port)}"]
+
+
+def _upstreams(configuration: Configuration) -> list[str]:
+    lines = [line for name, upstream in configuration.upstreams.items() for line in _upstream(name, upstream)]
+    engine = configuration.local_engine
+    if engine.enabled:
+        model = engine.model_path or "packaged model"
+        lines.append(f"{LOCAL}  {engine.model_name} ({model}), {_counted(engine.slots, 'slot')} of {engine.context_tokens:,} tokens")
+    return lines
+
+
+def _upstream(name: str, upstream: UpstreamSection) -> list[str]:
+    key = "api_key ****" if upstream.api_key else "no api_key"
+    headers = "".join(f", {header}: ****" for header in upstream.headers)
+    unchecked = "" if upstream.verify_tls else ", certificate NOT checked"
+    clocks = ", ".join(f"{clock.removesuffix('_s')} {value:g}s" for clock, value in msgspec.structs.asdict(upstream.timeouts).items())
+    return [f"{name}  {upstream.dialect} at {upstream.base_url} ({key}{headers}{unchecked})", f"    {clocks}"]
+
+
+def _routes(configuration: Configuration) -> list[str]:
+    width = max((len(route.model) for route in configuration.routes), default=0)
+    return [f"{route.model:<{width}}  → {', then '.join(map(_target, route.targets))}" for route in configuration.routes]
+
+
+def _target(target: TargetSection) -> str:
+    return target.upstream if target.model is None else f"{target.upstream} as {target.model}"
+
+
+def _limits(configuration: Configuration) -> list[str]:
+    lines = [f"by default  {_ceilings(configuration.limits)}"]
+    return lines + [f"tier {name}  {_ceilings(limits)}" for name, limits in configuration.tiers.items()]
+
+
+def _ceilings(limits: LimitsSection) -> str:
+    ceilings = [
+        (limits.tokens_per_minute, "tokens in 60 s"),
+        (limits.requests_per_minute, "requests in 60 s"),
+        (limits.concurrency, "requests at once"),
+    ]
+    return ", ".join(f"{ceiling:,} {unit}" for ceiling, unit in ceilings if ceiling is not None) or "none"
+
+
+def _kept(configuration: Configuration) -> list[str]:
+    records = configuration.records
+    directory = records.directory or f"{configuration.state_directory}/records"
+    files = f"{records.keep_files} files of {records.max_file_bytes:,} bytes per worker"
+    return [f"keys     in {configuration.state_directory}", f"records  in {directory}, {files}"]

@@ -1,0 +1,114 @@
+"""Edges of the flow that no story needs."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tidegate.domain.outcome import Outcome
+from tidegate.domain.principal import Limits, Principal
+from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
+from tidegate.domain.upstream import Route, Target
+from tidegate.errors import InternalError, RateLimited
+from tidegate.flow.actions import Answer, Finish, SendError
+from tidegate.flow.call_flow import CallFlow, Phase
+from tidegate.flow.events import AttemptConnected, Authenticated, BodyReceived, DriverFailed
+from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
+from tidegate.flow.refusals import limit_refusal, model_unknown
+from tidegate.flow.request_flow import Policies, RequestFacts, RequestFlow
+from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.resilience.retry import RetryPolicy
+from tidegate.policy.routing.fleet import Fleet, Replica
+from tidegate.policy.routing.routes import RouteTable
+from tidegate.policy.shaping.identity import shape
+from tidegate.ports import Denied, LimitName
+
+CHAT = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+PRINCIPAL = Principal(KeyId("k"), TenantId("t"), UserId("u"), limits=Limits(tokens_per_minute=10_000))
+
+
+def _policies(stored: bytes | None = None) -> Policies:
+    return Policies(
+        limits=MemoryLimitStore(),
+        routes=RouteTable([Route("m", (Target(UpstreamName("a")),))], ["m"]),
+        fleet=Fleet([Replica(ReplicaId("a/0"), UpstreamName("a"), "vllm")]),
+        retry=RetryPolicy(),
+        rng=Random(1),
+        shape=shape,
+        look_up=lambda _: stored,
+    )
+
+
+def _flow(policies: Policies) -> RequestFlow:
+    return RequestFlow(RequestFacts("r1", Operation.CHAT, Secret("s"), 0.0), policies)
+
+
+def test_a_stored_answer_is_served_and_costs_nothing() -> None:
+    """A cache hit gives its permit back."""
+    policies = _policies(stored=b"{}")
+    flow = _flow(policies)
+    flow.begin(now=0.0)
+    flow.receive(Authenticated(PRINCIPAL), now=0.0)
+    answer, finish = flow.receive(BodyReceived(CHAT), now=0.0)
+    assert answer == Answer(b"{}")
+    assert isinstance(finish, Finish)
+    assert finish.record.outcome is Outcome.SERVED_FROM_CACHE
+    assert policies.limits.statistics(now=0.0).outstanding == 0
+
+
+def test_a_fault_of_the_driver_ends_the_request_with_a_plain_500() -> None:
+    """The client learns that it was us, and nothing else."""
+    flow = _flow(_policies())
+    flow.begin(now=0.0)
+    send, finish = flow.receive(DriverFailed(), now=0.0)
+    assert isinstance(send, SendError)
+    assert isinstance(send.error, InternalError)
+    assert isinstance(finish, Finish)
+    assert finish.record.outcome is Outcome.FAILED_INTERNAL
+
+
+def test_flows_show_where_they_stand() -> None:
+    """A `repr` is for the on-call engineer."""
+    policies = _policies()
+    assert repr(_flow(policies)) == "RequestFlow(r1, chat, waits for authentication)"
+    request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT)
+    call = CallFlow(request, policies.routes.routes[0], policies.fleet, policies.retry, policies.rng)
+    assert repr(call) == "CallFlow(waiting, attempt 0)"
+    assert call.next_timer() is None
+    assert call.handle_timer(now=0.0) == []
+    assert call.abandon(now=0.0) == []
+    assert call.phase is Phase.OVER
+    assert call.next_timer() is None
+
+
+def test_an_event_before_any_call_is_ignored() -> None:
+    """A driver's late report of an attempt that never was changes nothing."""
+    flow = _flow(_policies())
+    flow.begin(now=0.0)
+    assert flow.receive(AttemptConnected(1), now=0.0) == []
+    assert flow.handle_timer(now=0.0) == []
+
+
+def test_faults_say_what_is_wrong_with_an_answer() -> None:
+    """What no upstream puts into words, we do."""
+    assert "16 bytes" in answer_too_large(16).message
+    assert not answer_too_large(16).retryable
+    assert "without a stream" in not_a_stream().message
+    assert "5 bytes" in stream_never_began(5).message
+
+
+def test_a_model_nobody_knows_is_answered_with_what_there_is() -> None:
+    """A near name, else the list, else how to configure one."""
+    assert "did you mean 'qwen3'?" in model_unknown("qwen-3", ["qwen3", "gpt"]).message
+    assert "available: a, b" in model_unknown("zzz", ["a", "b"]).message
+    assert "and more" in model_unknown("zzz", [f"m{n}" for n in range(20)]).message
+    assert "tidegate.yaml" in model_unknown("zzz", []).message
+    assert len(model_unknown("z" * 5000, []).message) < 300
+
+
+def test_a_refused_request_is_told_when_to_come_back() -> None:
+    """The wait is in the words and in the header."""
+    error = limit_refusal(Denied(LimitName.REQUESTS, 5, 0, 1, 41.5))
+    assert isinstance(error, RateLimited)
+    assert error.retry_after_s == 41.5
+    assert "5 requests per minute" in error.message
