@@ -31,9 +31,9 @@ from tidegate.domain.principal import Limits
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.statistics import UpstreamStatistics, WorkerStatistics
 from tidegate.domain.units import Headers, ModelName, ReplicaId, Secret, UpstreamName
-from tidegate.domain.upstream import Route, Target, Timeouts
+from tidegate.domain.upstream import Replica, ReplicaPhase, ReplicaStatus, Route, Target, Timeouts
 from tidegate.errors import ConfigurationError
-from tidegate.flow.request_flow import Policies
+from tidegate.flow.facts import Policies
 from tidegate.gateway.authenticate import CachedAuthenticator, LimitsResolver, TokenVerifier
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
@@ -41,7 +41,7 @@ from tidegate.http.client import PoolSettings, UpstreamPool, fetch, proxy_from_e
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.limit_store import MemoryLimitStore
 from tidegate.policy.resilience.retry import RetryPolicy
-from tidegate.policy.routing.fleet import Fleet, Replica, ReplicaPhase, ReplicaStatus
+from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Application, UpstreamRequest

@@ -14,7 +14,8 @@ from tidegate.domain.units import Headers, Secret
 from tidegate.errors import TidegateError
 from tidegate.flow.actions import Action, StartAttempt
 from tidegate.flow.events import Event
-from tidegate.flow.request_flow import Policies, RequestFacts, RequestFlow
+from tidegate.flow.facts import Policies, RequestFacts
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.endpoints import UPSTREAM_PATHS
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint

@@ -8,8 +8,7 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, TenantId, UpstreamName, UserId
-from tidegate.domain.upstream import Route, Target, Timeouts
-from tidegate.policy.routing.fleet import Replica
+from tidegate.domain.upstream import Replica, Route, Target, Timeouts
 from tidegate.ports import CallFailure, CallFailureKind
 from tidegate.simulator.scenario import (
     Break,

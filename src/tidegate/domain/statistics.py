@@ -1,9 +1,9 @@
 """What one worker reports about itself: counts since it started, and levels at one instant.
 
-Counters only grow while the worker lives; levels go up and down. Sums over workers are made with `total`, and the counters of a worker that
-ended are kept with `retired`, so that a sum never falls when a worker is replaced.
+Counters only grow while the worker lives; levels go up and down. Sums over workers are made with `total`, and the counters of a worker
+that ended are kept with `retired`, so that a sum never falls when a worker is replaced.
 
-Flat keys are `<part>.<quantity>`, for example `server.connections_open`; `tidegate.admin.metrics` says which become metrics.
+Flat keys are `<part>.<quantity>`, for example `server.connections`; `tidegate.admin.metrics` says which become metrics.
 """
 
 from __future__ import annotations

@@ -57,6 +57,44 @@ class ReplicaSnapshot(msgspec.Struct, frozen=True, gc=False):
     """False while it warms, is set aside after a 429, or is known to be down."""
 
 
+class ReplicaPhase(StrEnum):
+    """What readiness says of a replica."""
+
+    UNUSED = "unused"
+    WARMING = "warming"
+    READY = "ready"
+    SET_ASIDE = "set_aside"
+    FAILING = "failing"
+    AWAY = "away"
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """What the flow needs to know of a replica; addresses and keys stay with the driver."""
+
+    replica: ReplicaId
+    upstream: UpstreamName
+    dialect: str
+    timeouts: Timeouts = Timeouts()
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """A replica, the model name to send it, and which of the route's targets it is (0 is the preferred one)."""
+
+    replica: Replica
+    model: ModelName
+    rank: int
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """One line of readiness."""
+
+    replica: ReplicaId
+    upstream: UpstreamName
+    phase: ReplicaPhase
+    in_flight: int
+    last_error: str | None
+
+
 class FailureScope(StrEnum):
     """What a failure says something about: only `REPLICA` and `MODEL` count against a replica's health."""
 

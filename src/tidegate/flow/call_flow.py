@@ -10,39 +10,20 @@ output went downstream) no attempt starts; events of an attempt that is not the 
 
 from __future__ import annotations
 
-from enum import StrEnum
 from random import Random
-
-import msgspec
 
 from tidegate.domain.record import AttemptRecord
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import ReplicaId
-from tidegate.domain.upstream import Clock, FailureScope, Route, UpstreamFailure
+from tidegate.domain.upstream import Choice, Clock, FailureScope, Route, UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.flow.actions import Action, CancelAttempt, EndStream, Relay, Reply, StartAttempt
 from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, CallEvent, OutputStarted, ResponseStarted
+from tidegate.flow.facts import CallResult, Phase
 from tidegate.policy.resilience.retry import RetryPolicy
-from tidegate.policy.routing.fleet import Choice, Fleet
+from tidegate.policy.routing.fleet import Fleet
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.openai import rewrite_body
-
-
-class Phase(StrEnum):
-    WAITING = "waiting"
-    RUNNING = "running"
-    COMMITTED = "committed"
-    OVER = "over"
-
-
-class CallResult(msgspec.Struct, frozen=True):
-    """How the call ended. `failure` None means the client has a complete answer."""
-
-    failure: UpstreamFailure | None
-    committed: bool
-    usage: Usage | None = None
-    finish_reason: str | None = None
-    output_bytes: int = 0
 
 
 class CallFlow:

@@ -9,17 +9,10 @@ attempt starts after the commit point; early or repeated timers do nothing; shif
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
-from random import Random
-
-import msgspec
-
 from tidegate.domain.outcome import FinishReason, Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.units import Secret
 from tidegate.domain.upstream import FailureScope, Route, UpstreamFailure
 from tidegate.domain.usage import Evidence, Usage
 from tidegate.errors import ClientError, Draining, InternalError, Overloaded, StreamInterrupted, TidegateError
@@ -33,7 +26,7 @@ from tidegate.flow.actions import (
     ReadBody,
     SendError,
 )
-from tidegate.flow.call_flow import CallFlow, CallResult
+from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import (
     AttemptCompleted,
     AttemptConnected,
@@ -50,52 +43,12 @@ from tidegate.flow.events import (
     ResponseStarted,
     TokensCounted,
 )
+from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
 from tidegate.flow.refusals import limit_refusal, model_forbidden, model_unknown, no_replica
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_from_bound
-from tidegate.policy.resilience.retry import RetryPolicy
-from tidegate.policy.routing.fleet import Fleet
-from tidegate.policy.routing.routes import RouteTable
-from tidegate.ports import Denied, LimitStore, Permit, TokenCount
+from tidegate.ports import Denied, Permit, TokenCount
 from tidegate.wire.failures import failure_to_error
 from tidegate.wire.openai import model_object, models_list, parse_request, token_count_answer
-
-
-class Policies(msgspec.Struct, frozen=True):
-    """What every flow of one configuration decides with."""
-
-    limits: LimitStore
-    routes: RouteTable
-    fleet: Fleet
-    retry: RetryPolicy
-    rng: Random
-    shape: Callable[[ParsedRequest], ParsedRequest]
-    look_up: Callable[[ParsedRequest], bytes | None]
-    models_created_at: int = 0
-    """The `created` of listed models: seconds since the epoch."""
-
-
-class RequestFacts(msgspec.Struct, frozen=True):
-    """What is known when a request's head has been read."""
-
-    request_id: str
-    operation: Operation
-    credential: Secret
-    started_at: float
-    """Seconds since the epoch, for the record only; decisions use `now`."""
-    path_argument: str = ""
-    """The model of `GET /v1/models/{model}`."""
-    trace_id: str = ""
-    client_retry: int = 0
-
-
-class Step(StrEnum):
-    """What the flow waits for."""
-
-    AUTHENTICATION = "authentication"
-    BODY = "body"
-    COUNT = "count"
-    CALL = "call"
-    OVER = "over"
 
 
 class RequestFlow:

@@ -52,6 +52,7 @@ class Attempt:
         "_largest_held",
         "_owner",
         "_request",
+        "_wall_clock",
         "call",
         "codec",
         "committed",
@@ -81,6 +82,7 @@ class Attempt:
         self._held_bytes = 0
         self._largest_answer = services.largest_answer_bytes
         self._largest_held = services.held_stream_bytes
+        self._wall_clock = services.wall_clock
 
     @property
     def held(self) -> bytes:
@@ -126,9 +128,8 @@ class Attempt:
             call_flow = self._call_flow
             call_flow.progress_at = self._owner.now()
             call_flow.chunks = codec.chunks
-            if self.committed and codec.failure is None:
-                if out:
-                    self._owner.relay(out)
+            if self.committed:
+                self._after_commit(codec, out)
             else:
                 self._before_commit(codec, out)
             if codec.done and not self.ended:
@@ -143,7 +144,7 @@ class Attempt:
         if codec is not None:
             self._end_stream(codec)
         elif not _is_success(self.status):
-            self._fail(classify(self._endpoint.dialect, self.status, self.headers, self.held))
+            self._fail(self._refusal())
         else:
             self._end_answer()
 
@@ -165,13 +166,20 @@ class Attempt:
 
     # ── streams ───────────────────────────────────────────────────────────────
 
+    def _after_commit(self, codec: StreamCodec, out: bytes) -> None:
+        if out:
+            self._owner.relay(out)  # also what came before an error in the same piece
+        if codec.failure is not None:
+            self._fail(replace(codec.failure, in_band=True))
+
     def _before_commit(self, codec: StreamCodec, out: bytes) -> None:
-        if out and not self.committed:
+        if out:
             self._held.append(out)
             self._held_bytes += len(out)
         if codec.failure is not None:
             self._fail(replace(codec.failure, in_band=True))
-        elif codec.output_started:
+            return
+        if codec.output_started:
             self._owner.attempt_event(OutputStarted(self.number))
         elif self._held_bytes > self._largest_held:
             self._fail(stream_never_began(self._held_bytes))
@@ -179,9 +187,8 @@ class Attempt:
     def _end_stream(self, codec: StreamCodec) -> None:
         rest = codec.end()
         self._call_flow.chunks = codec.chunks
-        if self.committed and codec.failure is None:
-            if rest:
-                self._owner.relay(rest)
+        if self.committed:
+            self._after_commit(codec, rest)
         else:
             self._before_commit(codec, rest)
         if self.ended:
@@ -207,7 +214,10 @@ class Attempt:
         elif _is_success(self.status):
             self._fail(answer_too_large(bound))
         else:
-            self._fail(classify(self._endpoint.dialect, self.status, self.headers, self.held))
+            self._fail(self._refusal())
+
+    def _refusal(self) -> UpstreamFailure:
+        return classify(self._endpoint.dialect, self.status, self.headers, self.held, now_epoch_s=self._wall_clock())
 
     def _end_answer(self) -> None:
         body = self.held

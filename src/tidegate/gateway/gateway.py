@@ -13,14 +13,15 @@ from random import Random
 import msgspec
 
 from tidegate.domain.units import Headers
+from tidegate.domain.upstream import ReplicaPhase
 from tidegate.errors import TidegateError
-from tidegate.flow.request_flow import Policies, RequestFacts, RequestFlow
+from tidegate.flow.facts import Policies, RequestFacts
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.authenticate import extract_credential
 from tidegate.gateway.endpoints import HEALTH_PATHS, find_endpoint
 from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.request_driver import RequestDriver
-from tidegate.gateway.services import Services
-from tidegate.policy.routing.fleet import ReplicaPhase, ReplicaStatus
+from tidegate.gateway.services import GatewayStatistics, Readiness, Services
 from tidegate.ports import Exchange, ExchangeReceiver
 from tidegate.wire.openai import encode_error
 from tidegate.wire.trace_context import TraceContext, clean_request_id, parse_traceparent
@@ -29,22 +30,6 @@ _JSON = (b"content-type", b"application/json")
 _LARGEST_RETRY_COUNT = 99
 
 FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """The body of `/readyz`: ready when this process accepts work and some replica may answer it."""
-
-    status: str
-    upstreams: dict[str, ReplicaStatus]
-
-    @property
-    def ready(self) -> bool:
-        return self.status == "ready"
-
-
-class GatewayStatistics(msgspec.Struct, frozen=True):
-    running: int
-    tasks: int
 
 
 class Gateway:

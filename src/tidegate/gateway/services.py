@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tidegate.domain.units import Headers, ReplicaId
-from tidegate.flow.request_flow import Policies
+from tidegate.domain.upstream import ReplicaStatus
+from tidegate.flow.facts import Policies
 from tidegate.ports import Authenticator, Recorder, TokenCounter, UpstreamClient
 from tidegate.wire.dialects import Dialect
 
@@ -34,3 +35,19 @@ class Services(msgspec.Struct, frozen=True):
     """A non-streaming answer is held until it is whole; beyond this size the call fails."""
     held_stream_bytes: int = 1_048_576
     """What a stream may send before its first output and is held back so that the call can still be retried unseen."""
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """The body of `/readyz`: ready when this process accepts work and some replica may answer it."""
+
+    status: str
+    upstreams: dict[str, ReplicaStatus]
+
+    @property
+    def ready(self) -> bool:
+        return self.status == "ready"
+
+
+class GatewayStatistics(msgspec.Struct, frozen=True):
+    running: int
+    tasks: int

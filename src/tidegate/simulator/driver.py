@@ -43,8 +43,10 @@ from tidegate.flow.events import (
     ResponseStarted,
     TokensCounted,
 )
+from tidegate.flow.facts import Policies, RequestFacts
+from tidegate.flow.facts import Step as FlowStep
 from tidegate.flow.faults import from_call_failure, stream_cut
-from tidegate.flow.request_flow import Policies, RequestFacts, RequestFlow, Step as FlowStep
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.ports import TokenCount
 from tidegate.simulator.scenario import (
     Break,

@@ -12,13 +12,13 @@ import msgspec
 
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.upstream import Route
+from tidegate.domain.upstream import Replica, Route
 from tidegate.domain.usage import Usage
-from tidegate.flow.request_flow import Policies
+from tidegate.flow.facts import Policies
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.limit_store import MemoryLimitStore
 from tidegate.policy.resilience.retry import RetryPolicy
-from tidegate.policy.routing.fleet import Fleet, Replica
+from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import CallFailure
@@ -115,7 +115,7 @@ class Scenario(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...]
     listed_models: tuple[str, ...] = ("m",)
     retry: RetryPolicy = RetryPolicy()
-    count_takes_s: float = 0.003
+    count_takes_s: float = 1 / 256
     drain_at_s: float | None = None
     seed: int = 7
 

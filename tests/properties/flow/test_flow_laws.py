@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
-from tidegate.domain.upstream import FailureScope, Route, Target, Timeouts, UpstreamFailure
+from tidegate.domain.upstream import FailureScope, Replica, Route, Target, Timeouts, UpstreamFailure
 from tidegate.errors import InvalidJson, Unauthenticated
 from tidegate.flow.actions import Action, EndStream, Finish, InterruptStream, Relay, Reply, SendError, StartAttempt
 from tidegate.flow.events import (
@@ -27,8 +28,8 @@ from tidegate.flow.events import (
     ResponseStarted,
     TokensCounted,
 )
-from tidegate.flow.request_flow import RequestFacts, RequestFlow
-from tidegate.policy.routing.fleet import Replica
+from tidegate.flow.facts import RequestFacts
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.ports import CallFailure, CallFailureKind, TokenCount
 from tidegate.simulator.driver import Simulation, TracedAction, simulate
 from tidegate.simulator.scenario import Break, Complete, Connect, Cut, ErrorEvent, Output, Reject, Respond, Scenario, ScriptedRequest, Step
@@ -132,6 +133,9 @@ def _plain(trace: list[TracedAction]) -> list[tuple[float, int, object]]:
         if isinstance(action, Finish):
             record = action.record
             what = (record.outcome, record.status, record.usage, round(record.duration_s, 6), record.reserved_tokens, len(record.attempts))
+        elif isinstance(action, SendError | InterruptStream):
+            error = action.error
+            what = (type(error), error.message, None if error.retry_after_s is None else round(error.retry_after_s, 6))
         rows.append((round(entry.at_s, 6), entry.request, what))
     return rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ STREAMS = st.lists(st.tuples(LINES, LINE_ENDS), max_size=14).map(lambda lines: b
 
 def cut(stream: bytes, places: list[int]) -> list[bytes]:
     bounds = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
-    return [stream[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [stream[start:end] for start, end in pairwise(bounds)]
 
 
 def fields(events: list[bytes]) -> list[tuple[bytes, str | None, str | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,10 @@ from tidegate.domain.request import Operation
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.stream import StreamCodec
 
-USAGE = '{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":2}}'
+USAGE = (
+    '{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":3},'
+    '"completion_tokens_details":{"reasoning_tokens":2}}'
+)
 
 # ── streams, made of events, made of members ────────────────────────────────────────
 
@@ -46,7 +50,7 @@ def run(chunks: Iterator[bytes] | list[bytes], *, hide_usage: bool = True) -> tu
 
 def cut(stream: bytes, places: list[int]) -> list[bytes]:
     bounds = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
-    return [stream[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [stream[start:end] for start, end in pairwise(bounds)]
 
 
 texts = st.text(alphabet=st.sampled_from('天地玄黄 the "tide",\\n😀👩‍🚀usage:null{}[]é'), max_size=8)
@@ -140,7 +144,7 @@ def test_law_hidden_usage_leaves_the_stream_that_was_not_asked(
 
 @given(streams, st.lists(st.integers(0, 3000), max_size=10))
 def test_law_without_hiding_nothing_is_altered(stream: bytes, places: list[int]) -> None:
-    """What a client that asked for usage gets is made of the upstream's own lines, in order; the codec adds only a missing last line end."""
+    """What a client that asked for usage gets is made of the upstream's own lines, in order; only a missing last line end is added."""
     out, _ = run(cut(stream, places), hide_usage=False)
     remaining = iter(stream.splitlines())
 

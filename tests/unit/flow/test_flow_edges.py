@@ -8,17 +8,18 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
-from tidegate.domain.upstream import Route, Target
+from tidegate.domain.upstream import Replica, Route, Target
 from tidegate.errors import InternalError, RateLimited
 from tidegate.flow.actions import Answer, Finish, SendError
-from tidegate.flow.call_flow import CallFlow, Phase
+from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import AttemptConnected, Authenticated, BodyReceived, DriverFailed
+from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
 from tidegate.flow.refusals import limit_refusal, model_unknown
-from tidegate.flow.request_flow import Policies, RequestFacts, RequestFlow
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.policy.metering.limit_store import MemoryLimitStore
 from tidegate.policy.resilience.retry import RetryPolicy
-from tidegate.policy.routing.fleet import Fleet, Replica
+from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Denied, LimitName

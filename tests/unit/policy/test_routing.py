@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
-from tidegate.domain.upstream import FailureScope, Route, Target, UpstreamFailure
-from tidegate.policy.routing.fleet import Fleet, Replica, ReplicaPhase, ReplicaStatus
+from tidegate.domain.upstream import FailureScope, Replica, ReplicaPhase, ReplicaStatus, Route, Target, UpstreamFailure
+from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable
 
 A, B = ReplicaId("a/0"), ReplicaId("b/0")

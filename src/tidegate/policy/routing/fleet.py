@@ -7,54 +7,22 @@ a replica set aside or marked away is not chosen, whatever its score.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from enum import StrEnum
-
-import msgspec
 
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
-from tidegate.domain.upstream import FailureScope, ReplicaSnapshot, Route, Timeouts, UpstreamFailure
+from tidegate.domain.upstream import (
+    Choice,
+    FailureScope,
+    Replica,
+    ReplicaPhase,
+    ReplicaSnapshot,
+    ReplicaStatus,
+    Route,
+    UpstreamFailure,
+)
 
 _LONGEST_SET_ASIDE_S = 60.0  # an upstream's Retry-After is believed up to here
 _SHORTEST_SET_ASIDE_S = 1.0
 _FAILING_FOR_S = 10.0  # how long a failure colours readiness when nothing newer is known
-
-
-class ReplicaPhase(StrEnum):
-    """What readiness says of a replica."""
-
-    UNUSED = "unused"
-    WARMING = "warming"
-    READY = "ready"
-    SET_ASIDE = "set_aside"
-    FAILING = "failing"
-    AWAY = "away"
-
-
-class Replica(msgspec.Struct, frozen=True):
-    """What the flow needs to know of a replica; addresses and keys stay with the driver."""
-
-    replica: ReplicaId
-    upstream: UpstreamName
-    dialect: str
-    timeouts: Timeouts = Timeouts()
-
-
-class Choice(msgspec.Struct, frozen=True, gc=False):
-    """A replica, the model name to send it, and which of the route's targets it is (0 is the preferred one)."""
-
-    replica: Replica
-    model: ModelName
-    rank: int
-
-
-class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One line of readiness."""
-
-    replica: ReplicaId
-    upstream: UpstreamName
-    phase: ReplicaPhase
-    in_flight: int
-    last_error: str | None
 
 
 class _State:

@@ -1,0 +1,73 @@
+"""What flows know and where they stand: the facts of a request, the policies it consults, the steps it waits in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.units import Secret
+from tidegate.domain.upstream import UpstreamFailure
+from tidegate.domain.usage import Usage
+from tidegate.policy.resilience.retry import RetryPolicy
+from tidegate.policy.routing.fleet import Fleet
+from tidegate.policy.routing.routes import RouteTable
+from tidegate.ports import LimitStore
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """What every flow of one configuration decides with."""
+
+    limits: LimitStore
+    routes: RouteTable
+    fleet: Fleet
+    retry: RetryPolicy
+    rng: Random
+    shape: Callable[[ParsedRequest], ParsedRequest]
+    look_up: Callable[[ParsedRequest], bytes | None]
+    models_created_at: int = 0
+    """The `created` of listed models: seconds since the epoch."""
+
+
+class RequestFacts(msgspec.Struct, frozen=True):
+    """What is known when a request's head has been read."""
+
+    request_id: str
+    operation: Operation
+    credential: Secret
+    started_at: float
+    """Seconds since the epoch, for the record only; decisions use `now`."""
+    path_argument: str = ""
+    """The model of `GET /v1/models/{model}`."""
+    trace_id: str = ""
+    client_retry: int = 0
+
+
+class Step(StrEnum):
+    """What the flow waits for."""
+
+    AUTHENTICATION = "authentication"
+    BODY = "body"
+    COUNT = "count"
+    CALL = "call"
+    OVER = "over"
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    COMMITTED = "committed"
+    OVER = "over"
+
+
+class CallResult(msgspec.Struct, frozen=True):
+    """How the call ended. `failure` None means the client has a complete answer."""
+
+    failure: UpstreamFailure | None
+    committed: bool
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    output_bytes: int = 0

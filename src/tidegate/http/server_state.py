@@ -1,0 +1,146 @@
+"""What the connections of one server share: the application, limits, counters, deadlines and the date line."""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.errors import Overloaded
+from tidegate.http.deadlines import Deadlines
+from tidegate.http.error_body import error_body
+from tidegate.http.request_head import HeadReader
+from tidegate.http.response_head import CLOSE, status_line
+from tidegate.ports import Application
+
+if TYPE_CHECKING:
+    from tidegate.http.server_connection import ServerConnection
+    from tidegate.http.server_socket import ServerSocket
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of one server; names and meanings are those of the configuration's `server` section."""
+
+    max_connections: int = 20_000
+    max_header_bytes: int = 65_536
+    max_body_bytes: int = 33_554_432
+    max_buffered_bytes: int = 1_073_741_824
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 30.0
+    idle_timeout_s: float = 120.0
+    send_timeout_s: float = 60.0
+    half_close_keeps_going: bool = False
+
+
+class ServerStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot. The first three are of this moment, the others totals since the start."""
+
+    connections: int
+    exchanges: int
+    """Requests whose response is not complete."""
+    buffered_bytes: int
+    """Request bytes held: bodies until their exchange ends, heads and pipelined requests still to be read."""
+    accepted_connections: int
+    rejected_connections: int
+    """Closed at once with a 503: over `max_connections`."""
+    requests: int
+    malformed: int
+    """Requests answered by the server itself: not HTTP/1.1, ambiguous, or with a head too large or too slow."""
+    refused_bodies: int
+    """Bodies too large, malformed, or over `max_buffered_bytes`."""
+    timed_out: int
+    """Heads and bodies that came too slowly."""
+    slow_readers: int
+    """Connections dropped because the client stopped reading."""
+    clients_left: int
+    """Exchanges whose client went before the response was complete; slow readers are among them."""
+
+
+class ServerState:
+    """Mutable on purpose and owned by one `HttpServer`; its connections count themselves in it."""
+
+    __slots__ = (
+        "accepted",
+        "application",
+        "buffered_bytes",
+        "clients_left",
+        "connections",
+        "date_line",
+        "deadlines",
+        "draining",
+        "empty",
+        "exchanges",
+        "head_reader",
+        "limits",
+        "loop",
+        "malformed",
+        "overloaded_response",
+        "refused_bodies",
+        "rejected",
+        "requests",
+        "slow_readers",
+        "timed_out",
+    )
+
+    def __init__(self, application: Application, limits: ServerLimits, loop: asyncio.AbstractEventLoop) -> None:
+        self.application = application
+        self.limits = limits
+        self.loop = loop
+        self.head_reader = HeadReader()
+        self.deadlines: Deadlines[ServerSocket] = Deadlines(loop.time())
+        self.connections: set[ServerConnection] = set()
+        self.draining = False
+        self.empty = asyncio.Event()
+        self.date_line = b""
+        self.refresh_date()
+        self.overloaded_response = _overloaded_response(limits.max_connections)
+        self.exchanges = 0
+        self.buffered_bytes = 0
+        self.accepted = 0
+        self.rejected = 0
+        self.requests = 0
+        self.malformed = 0
+        self.refused_bodies = 0
+        self.timed_out = 0
+        self.slow_readers = 0
+        self.clients_left = 0
+
+    def refresh_date(self) -> None:
+        """Take the wall clock's second; called by the sweep, so that no response formats a date."""
+        self.date_line = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+
+    def statistics(self) -> ServerStatistics:
+        return ServerStatistics(
+            connections=len(self.connections),
+            exchanges=self.exchanges,
+            buffered_bytes=self.buffered_bytes,
+            accepted_connections=self.accepted,
+            rejected_connections=self.rejected,
+            requests=self.requests,
+            malformed=self.malformed,
+            refused_bodies=self.refused_bodies,
+            timed_out=self.timed_out,
+            slow_readers=self.slow_readers,
+            clients_left=self.clients_left,
+        )
+
+
+def _overloaded_response(max_connections: int) -> bytes:
+    body = error_body(
+        Overloaded(
+            f"This gateway has its {max_connections} connections open already. Retry in a moment, "
+            "or ask the operator to raise server.max_connections."
+        )
+    )
+    return b"".join(
+        (
+            status_line(503),
+            b"content-type: application/json\r\nretry-after: 1\r\n",
+            b"content-length: %d\r\n" % len(body),
+            CLOSE,
+            b"\r\n",
+            body,
+        )
+    )

@@ -1,0 +1,210 @@
+"""Headers both ways: what may pass (case M2), what limits say, and when to come back.
+
+What passes is an allow-list in both directions. Everything unnamed stays on its side: credentials, cookies, forwarding and
+internal headers of the client; cookies, account names, rate limits and server names of the upstream.
+
+To the upstream go the headers that change what it does for this request. Not `x-request-id`, `traceparent` and `tracestate`: the caller
+sets its own (cleaned, child span, trusted vendors only). Not `accept-encoding`: a compressed answer could not be read. Not `user-agent`
+and `x-stainless-*`: they describe the client's machine. To the client go the headers that describe this answer.
+"""
+
+from __future__ import annotations
+
+import calendar
+import math
+import re
+
+from tidegate.domain.units import Headers
+from tidegate.ports import LimitState, WindowState
+
+MAX_RETRY_AFTER_S = 3600.0
+"""A longer wish is taken as an hour: no request waits that long, and a wrong header must not idle an upstream for a day."""
+
+_JSON = (b"content-type", b"application/json")
+"""Whatever the client called its body (`curl -d` calls it a form): servers insist."""
+_TO_UPSTREAM = frozenset(
+    {
+        b"accept",
+        b"idempotency-key",
+        b"openai-beta",
+        b"x-dashscope-datainspection",
+        b"x-dashscope-session-cache",
+        b"x-openrouter-cache",
+        b"x-openrouter-metadata",
+        b"x-session-id",
+    }
+)
+_TO_CLIENT = frozenset(
+    {
+        b"cache-control",
+        b"content-type",
+        b"openai-model",
+        b"openai-processing-ms",
+        b"openai-version",
+        b"x-generation-id",
+        b"x-openrouter-cache-age",
+        b"x-openrouter-cache-status",
+        b"x-openrouter-cache-ttl",
+    }
+)
+
+
+def upstream_request_headers(client: Headers) -> Headers:
+    """Select the client's headers that an upstream may see, the first of each name; and say that the body is JSON, as it is."""
+    return (_JSON, *_allowed(client, _TO_UPSTREAM))
+
+
+def client_response_headers(upstream: Headers) -> Headers:
+    """Select the upstream's headers that a client may see; the first of each name."""
+    return _allowed(upstream, _TO_CLIENT)
+
+
+def _allowed(headers: Headers, names: frozenset[bytes]) -> Headers:
+    kept: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in names:
+            kept.setdefault(name, value)
+    return tuple(kept.items())
+
+
+# ── limits, as OpenAI and as the IETF draft (httpapi-ratelimit-headers-11) say them ───────────
+
+
+def limit_headers(state: LimitState) -> Headers:
+    """Say where the caller stands in its windows; nothing for a window without a ceiling."""
+    requests, tokens = state.requests, state.tokens
+    if requests is None and tokens is None:
+        return ()
+    headers: list[tuple[bytes, bytes]] = []
+    policies: list[bytes] = []
+    standings: list[bytes] = []
+    if requests is not None:
+        headers += (
+            (b"x-ratelimit-limit-requests", b"%d" % requests.ceiling),
+            (b"x-ratelimit-remaining-requests", b"%d" % _remaining(requests)),
+            (b"x-ratelimit-reset-requests", go_duration(requests.reset_s).encode("ascii")),
+        )
+        policies.append(b'"rpm";q=%d;w=60' % requests.ceiling)
+        standings.append(b'"rpm";r=%d;t=%d' % (_remaining(requests), math.ceil(requests.reset_s)))
+    if tokens is not None:
+        headers += (
+            (b"x-ratelimit-limit-tokens", b"%d" % tokens.ceiling),
+            (b"x-ratelimit-remaining-tokens", b"%d" % _remaining(tokens)),
+            (b"x-ratelimit-reset-tokens", go_duration(tokens.reset_s).encode("ascii")),
+        )
+        policies.append(b'"tpm";q=%d;w=60' % tokens.ceiling)
+        standings.append(b'"tpm";r=%d;t=%d' % (_remaining(tokens), math.ceil(tokens.reset_s)))
+    headers += ((b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(standings)))
+    return tuple(headers)
+
+
+def _remaining(window: WindowState) -> int:
+    """Keep debt to ourselves: a client understands 0, not a negative number."""
+    return max(0, window.remaining)
+
+
+def retry_after_value(seconds: float) -> bytes:
+    """Write `Retry-After`: whole seconds, rounded up, at least 1."""
+    return b"%d" % max(1, math.ceil(seconds))
+
+
+# ── durations as Go prints them ─────────────────────────────────────────────────
+
+
+_GO_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_GO_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MAX_GO_CHARS = 64
+
+
+def go_duration(seconds: float) -> str:
+    """Write a duration as Go does (`12ms`, `1s`, `6m0s`), rounded up to the millisecond so that nobody comes back early."""
+    total_ms = max(0, math.ceil(seconds * 1000 - 1e-6))
+    if 0 < total_ms < 1000:  # noqa: PLR2004  milliseconds in a second
+        return f"{total_ms}ms"
+    whole, ms = divmod(total_ms, 1000)
+    minutes, second = divmod(whole, 60)
+    tail = f"{second}.{ms:03d}".rstrip("0") + "s" if ms else f"{second}s"
+    if minutes == 0:
+        return tail
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}h{minute}m{tail}" if hours else f"{minute}m{tail}"
+
+
+def parse_go_duration(text: str) -> float | None:
+    """Read a Go duration in seconds; None for anything else, and for negative ones."""
+    if text == "0":
+        return 0.0
+    total, position = 0.0, 0
+    while position < len(text) <= _MAX_GO_CHARS:
+        part = _GO_PART.match(text, position)
+        if part is None:
+            return None
+        total += float(part[1]) * _GO_UNITS[part[2]]
+        position = part.end()
+    return total if position else None
+
+
+# ── when an upstream wants us back ───────────────────────────────────────────────
+
+
+_NUMBER = re.compile(rb"\d{1,15}(?:\.\d{0,9})?")
+_HTTP_DATE = re.compile(rb"[A-Za-z]{3}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT")
+_MONTHS = {month: number for number, month in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)}
+_EPOCH_S_FLOOR = 1e9
+_EPOCH_MS_FLOOR = 1e12
+
+
+def parse_retry_after(headers: Headers, now_epoch_s: float | None) -> float | None:
+    """Read in how many seconds an upstream wants to be asked again, in 0..3600; None when it does not say.
+
+    In order: `retry-after-ms`, `retry-after` (seconds or HTTP date), `x-ratelimit-reset-requests|-tokens` of whatever is not
+    known to have something left, `x-ratelimit-reset` (OpenRouter's epoch, or seconds). Without `now_epoch_s`, dates are ignored.
+    """
+    fields = {name: value.strip() for name, value in reversed(headers)}
+    wish = _number(fields.get(b"retry-after-ms"))
+    wait = wish / 1000 if wish is not None else None
+    if wait is None:
+        wait = _retry_after(fields.get(b"retry-after"), now_epoch_s)
+    if wait is None:
+        wait = _exhausted_reset(fields)
+    if wait is None:
+        wait = _reset(fields.get(b"x-ratelimit-reset"), now_epoch_s)
+    return None if wait is None else min(max(0.0, wait), MAX_RETRY_AFTER_S)
+
+
+def _number(value: bytes | None) -> float | None:
+    return float(value) if value is not None and _NUMBER.fullmatch(value) else None
+
+
+def _retry_after(value: bytes | None, now_epoch_s: float | None) -> float | None:
+    seconds = _number(value)
+    if seconds is not None or value is None or now_epoch_s is None:
+        return seconds
+    date = _HTTP_DATE.fullmatch(value)
+    if date is None or date[2] not in _MONTHS:
+        return None
+    day, year, hour, minute, second = (int(date[group]) for group in (1, 3, 4, 5, 6))
+    if year == 0 or day == 0:
+        return None
+    return calendar.timegm((year, _MONTHS[date[2]], day, hour, minute, second)) - now_epoch_s
+
+
+def _exhausted_reset(fields: dict[bytes, bytes]) -> float | None:
+    waits: list[float] = []
+    for what in (b"requests", b"tokens"):
+        remaining = _number(fields.get(b"x-ratelimit-remaining-" + what))
+        wait = parse_go_duration(fields.get(b"x-ratelimit-reset-" + what, b"").decode("utf-8", "replace"))
+        if wait is not None and not remaining:
+            waits.append(wait)
+    return max(waits, default=None)
+
+
+def _reset(value: bytes | None, now_epoch_s: float | None) -> float | None:
+    number = _number(value)
+    if number is None:
+        return parse_go_duration(value.decode("utf-8", "replace")) if value is not None else None
+    if number < _EPOCH_S_FLOOR:
+        return number
+    if now_epoch_s is None:
+        return None
+    return (number / 1000 if number >= _EPOCH_MS_FLOOR else number) - now_epoch_s

@@ -1,0 +1,94 @@
+"""Read upstreams' JSON as generously as their clients do, and take figures out of it without trusting any type.
+
+Python servers write what strict JSON forbids: `NaN` in logprobs, one emoji as two lone surrogates in two chunks. The strict and fast
+decoder comes first; what it refuses gets a second reading by the standard library, and only what that refuses too is malformed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from enum import Enum
+
+import msgspec
+
+from tidegate.domain.usage import Usage
+
+
+class Malformed(Enum):
+    """The one value that no JSON text means."""
+
+    MALFORMED = "malformed"
+
+
+MALFORMED = Malformed.MALFORMED
+
+_ANY = msgspec.json.Decoder()
+_MAX_EXACT_DIGITS = 18
+
+
+def decode(text: bytes) -> object:
+    """Decode JSON; `MALFORMED` when it is none, or nested beyond all reason."""
+    try:
+        return _ANY.decode(text)
+    except RecursionError:
+        return MALFORMED
+    except msgspec.DecodeError:
+        try:
+            return json.loads(text.decode("utf-8", "replace"), parse_int=_whole_number)
+        except (ValueError, RecursionError):
+            return MALFORMED
+
+
+def _whole_number(digits: str) -> int | float:
+    """Keep the interpreter's limit on digits from making a huge number an error."""
+    return int(digits) if len(digits) <= _MAX_EXACT_DIGITS else float(digits)
+
+
+def count(value: object) -> int:
+    """Read a token count: a number >= 0; anything else counts as 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return 0
+    return max(0, int(value))
+
+
+def member(value: object, name: str) -> object:
+    """Read a member of what may not be an object."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def text(value: object) -> str | None:
+    """Give a non-empty string, or None."""
+    return value if isinstance(value, str) and value else None
+
+
+def read_usage(value: object) -> Usage | None:
+    """Lift an OpenAI `usage` object, details included; None when it is not an object with figures in it."""
+    if not isinstance(value, dict) or not ("prompt_tokens" in value or "completion_tokens" in value or "total_tokens" in value):
+        return None
+    prompt = count(value.get("prompt_tokens"))
+    completion = count(value.get("completion_tokens"))
+    if not prompt and not completion:
+        prompt = count(value.get("total_tokens"))
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=count(member(value.get("prompt_tokens_details"), "cached_tokens")),
+        reasoning_tokens=count(member(value.get("completion_tokens_details"), "reasoning_tokens")),
+    )
+
+
+def in_band_error(value: object, *, named_error: bool = False) -> object:
+    """Find the error in a body or event that came with status 200; None when it carries none.
+
+    It is a truthy `error`, as OpenAI's SDKs see it; or, where no choices are, an object that is itself an error (`code` and `message`, as
+    DashScope's and older vLLM's), or anything at all in an event named `error`.
+    """
+    if not isinstance(value, dict):
+        return value if named_error else None
+    error = value.get("error")
+    if error:
+        return error
+    if "choices" in value or "data" in value:
+        return None
+    return value if named_error or (text(value.get("message")) and "code" in value) else None

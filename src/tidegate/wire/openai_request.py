@@ -1,0 +1,350 @@
+"""Read a client's JSON body: a typed head over bytes that stay as they are, and a refusal, as a value, that says what to change.
+
+Only the members that decisions need are decoded; the rest is checked for being JSON and kept. What we saw is what the upstream sees:
+members that we decide on must not occur twice, and their names, if written with escapes, are forwarded plain.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.units import ModelName
+from tidegate.errors import ClientError, InvalidJson, InvalidParameter
+from tidegate.wire.dialects import Dialect
+from tidegate.wire.prompt_bound import chat_bound, plain_bound
+
+MAX_MODEL_CHARS = 256
+_ABSENT = msgspec.Raw()
+_Model = Annotated[str, Meta(min_length=1, max_length=MAX_MODEL_CHARS)]
+_Cap = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Choices = Annotated[int, Meta(ge=1, le=128)]
+_TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class _Message(msgspec.Struct, gc=False):
+    role: Annotated[str, Meta(min_length=1)]
+
+
+_Messages = Annotated[list[_Message], Meta(min_length=1)]
+
+
+class _StreamOptions(msgspec.Struct, gc=False):
+    include_usage: bool | None = None
+
+
+class _ChatHead(msgspec.Struct, gc=False):
+    model: _Model
+    messages: _Messages
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: _Cap | None = None
+    max_completion_tokens: _Cap | None = None
+    n: _Choices | None = None
+    tools: msgspec.Raw = _ABSENT
+    functions: msgspec.Raw = _ABSENT
+
+
+class _CompletionHead(msgspec.Struct, gc=False):
+    model: _Model
+    prompt: msgspec.Raw
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: _Cap | None = None
+    max_completion_tokens: _Cap | None = None
+    n: _Choices | None = None
+    best_of: _Choices | None = None
+
+
+class _EmbeddingHead(msgspec.Struct, gc=False):
+    model: _Model
+    input: msgspec.Raw
+
+
+class _TokenizeHead(msgspec.Struct, gc=False):
+    model: _Model
+    prompt: str | None = None
+    messages: _Messages | None = None
+    tools: msgspec.Raw = _ABSENT
+
+
+_CHAT = msgspec.json.Decoder(_ChatHead)
+_COMPLETION = msgspec.json.Decoder(_CompletionHead)
+_EMBEDDING = msgspec.json.Decoder(_EmbeddingHead)
+_TOKENIZE = msgspec.json.Decoder(_TokenizeHead)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
+_TEXTS = msgspec.json.Decoder(Annotated[list[str], Meta(min_length=1)])
+_IDS = msgspec.json.Decoder(Annotated[list[_TokenId], Meta(min_length=1)])
+_LISTS_OF_IDS = msgspec.json.Decoder(Annotated[list[Annotated[list[_TokenId], Meta(min_length=1)]], Meta(min_length=1)])
+
+_DECIDED_ON = ("model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of")
+_HINTS = {
+    "model": 'name one, for example "model": "qwen3.6-plus"; GET /v1/models lists them',
+    "messages": 'send a list of objects with a "role", for example [{"role": "user", "content": "Hello"}]',
+    "prompt": "send a string, a list of strings, a list of token ids, or a list of lists of token ids",
+    "input": "send a string, a list of strings, a list of token ids, or a list of lists of token ids",
+    "stream": "send true or false",
+    "stream_options": 'send an object, for example {"include_usage": true}',
+    "max_tokens": "send a whole number of at least 1, or leave it out",
+    "max_completion_tokens": "send a whole number of at least 1, or leave it out",
+    "n": "send a whole number from 1 to 128, or leave it out",
+    "best_of": "send a whole number from 1 to 128, or leave it out",
+}
+_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_MEMBER_NAME = re.compile(rb'[ \t\r\n,]*"([^"\\]*)"[ \t\r\n]*:[ \t\r\n]*')
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def parse_request(operation: Operation, body: bytes) -> ParsedRequest | ClientError:
+    """Read the body of a POST; a refusal names the field or the position, and what to send instead."""
+    text = _text(body)
+    if isinstance(text, ClientError):
+        return text
+    try:
+        parsed = _parse(operation, body, text)
+        return parsed if isinstance(parsed, ClientError) else _without_ambiguity(parsed)
+    except msgspec.ValidationError as error:
+        return _wrong_field(str(error))
+    except msgspec.DecodeError as error:
+        return _not_json(body, str(error))
+    except RecursionError:
+        return InvalidJson("The request body is nested too deeply (more than about 1000 levels): send flatter JSON.")
+
+
+def _text(body: bytes) -> str | ClientError:
+    if not body.strip():
+        return InvalidJson("The request body is empty: send a JSON object, with the header Content-Type: application/json.")
+    if body.startswith(_BOMS):
+        return InvalidJson("The request body starts with a byte order mark (byte 0): send plain UTF-8 without one.")
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return InvalidJson(f"The request body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}. Encode it as UTF-8.")
+
+
+def _parse(operation: Operation, body: bytes, text: str) -> ParsedRequest | ClientError:
+    match operation:
+        case Operation.CHAT:
+            return _parse_chat(body, text)
+        case Operation.COMPLETION:
+            return _parse_completion(body, text)
+        case Operation.EMBEDDING:
+            return _parse_embedding(body, text)
+        case Operation.TOKENIZE:
+            return _parse_tokenize(body, text)
+        case Operation.MODELS | Operation.MODEL:
+            raise AssertionError(f"{operation} has no body")
+
+
+def _parse_chat(body: bytes, text: str) -> ParsedRequest:
+    head = _CHAT.decode(body)
+    return ParsedRequest(
+        operation=Operation.CHAT,
+        model=ModelName(head.model),
+        body=body,
+        stream=bool(head.stream),
+        wants_usage=_wants_usage(head.stream_options),
+        max_completion_tokens=_larger(head.max_tokens, head.max_completion_tokens),
+        choices=head.n or 1,
+        prompt_tokens_bound=chat_bound(body, text, has_tools=_given(head.tools) or _given(head.functions)),
+    )
+
+
+def _parse_completion(body: bytes, text: str) -> ParsedRequest | ClientError:
+    head = _COMPLETION.decode(body)
+    prompts = _measure(head.prompt)
+    if prompts is None:
+        return _refuse("prompt", "is none of the accepted shapes, or empty")
+    return ParsedRequest(
+        operation=Operation.COMPLETION,
+        model=ModelName(head.model),
+        body=body,
+        stream=bool(head.stream),
+        wants_usage=_wants_usage(head.stream_options),
+        max_completion_tokens=_larger(head.max_tokens, head.max_completion_tokens),
+        choices=max(head.n or 1, head.best_of or 1) * prompts.count,
+        prompt_tokens_bound=_plain_bound(body, text, prompts, head.prompt),
+    )
+
+
+def _parse_embedding(body: bytes, text: str) -> ParsedRequest | ClientError:
+    head = _EMBEDDING.decode(body)
+    inputs = _measure(head.input)
+    if inputs is None:
+        return _refuse("input", "is none of the accepted shapes, or empty")
+    return ParsedRequest(
+        operation=Operation.EMBEDDING,
+        model=ModelName(head.model),
+        body=body,
+        prompt_tokens_bound=_plain_bound(body, text, inputs, head.input),
+    )
+
+
+def _parse_tokenize(body: bytes, text: str) -> ParsedRequest | ClientError:
+    head = _TOKENIZE.decode(body)
+    if (head.prompt is None) == (head.messages is None):
+        return InvalidParameter('Send either "prompt", a string, or "messages", a list as for /v1/chat/completions.', param="prompt")
+    if head.messages is not None:
+        bound = chat_bound(body, text, has_tools=_given(head.tools))
+    else:
+        bound = plain_bound(body, text, prompt_bytes=0, token_ids=None, prompts=1)
+    return ParsedRequest(operation=Operation.TOKENIZE, model=ModelName(head.model), body=body, prompt_tokens_bound=bound)
+
+
+def _wants_usage(options: _StreamOptions | None) -> bool:
+    return options is not None and bool(options.include_usage)
+
+
+def _given(raw: msgspec.Raw) -> bool:
+    return bytes(raw) not in (b"", b"null", b"[]")
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    """Give the larger of two caps that may be absent."""
+    return max(one or 0, other or 0) or None
+
+
+class _Prompts(msgspec.Struct, gc=False):
+    count: int
+    token_ids: int | None = None
+
+
+def _measure(raw: msgspec.Raw) -> _Prompts | None:
+    """Count the prompts, and their ids where they are given as ids; None for any other shape."""
+    encoded = bytes(raw)
+    inside = encoded[1:].lstrip()[:1] if encoded.startswith(b"[") else b""
+    try:
+        if inside == b'"':
+            return _Prompts(count=len(_TEXTS.decode(raw)))
+        if inside == b"[":
+            lists = _LISTS_OF_IDS.decode(raw)
+            return _Prompts(count=len(lists), token_ids=sum(map(len, lists)))
+        if inside:
+            return _Prompts(count=1, token_ids=len(_IDS.decode(raw)))
+        _TEXT.decode(raw)
+    except msgspec.ValidationError:
+        return None
+    return _Prompts(count=1)
+
+
+def _plain_bound(body: bytes, text: str, prompts: _Prompts, raw: msgspec.Raw) -> int:
+    return plain_bound(body, text, prompt_bytes=len(bytes(raw)), token_ids=prompts.token_ids, prompts=prompts.count)
+
+
+# ── one meaning only ──────────────────────────────────────────────────────────────
+
+
+def _without_ambiguity(request: ParsedRequest) -> ParsedRequest | ClientError:
+    """Refuse a body in which a member that we decided on occurs twice: the upstream might take the other one.
+
+    Decoding to a mapping and back drops repeated members, writes names without escapes, and keeps every value's bytes. A body that names
+    each member once, plainly, stays as it is. Of any other this plain form is forwarded, unless one of our names has become rarer in it.
+    """
+    members = _MEMBERS.decode(request.body)
+    plain = msgspec.json.encode(members)
+    if plain == request.body or _is_plain(request.body, members):
+        return request
+    for name in _DECIDED_ON:
+        quoted = b'"%b"' % name.encode("ascii")
+        if plain.count(quoted) < request.body.count(quoted):
+            return _refuse(name, "occurs more than once")
+    return msgspec.structs.replace(request, body=plain)
+
+
+def _is_plain(body: bytes, members: dict[str, msgspec.Raw]) -> bool:
+    """Tell whether a body is exactly these members, each once and its name without escapes, white space aside."""
+    position = body.index(b"{") + 1
+    for name, raw in members.items():
+        before = _MEMBER_NAME.match(body, position)
+        value = bytes(raw)
+        if before is None or before[1] != name.encode("utf-8") or not body.startswith(value, before.end()):
+            return False
+        position = before.end() + len(value)
+    return body[position:].strip() == b"}"
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────
+
+
+def _refuse(param: str, reason: str) -> InvalidParameter:
+    hint = _HINTS.get(re.split(r"[.\[]", param, maxsplit=1)[0])
+    return InvalidParameter(f"`{param}` {reason}" + (f": {hint}." if hint else "."), param=param)
+
+
+def _wrong_field(reason: str) -> ClientError:
+    """Turn the decoder's complaint into one about a named parameter."""
+    match = _PLACE.fullmatch(reason)
+    said, place = (match[1], match[2] or "") if match is not None else (reason, "")
+    missing = _MISSING.fullmatch(said)
+    if missing is not None:
+        return _refuse(f"{place}.{missing[1]}".lstrip("."), "is missing")
+    if not place:
+        return InvalidParameter(f"The request body must be a JSON object ({said[:1].lower()}{said[1:]}).")
+    return _refuse(place, f"is not usable ({said[:1].lower()}{said[1:]})")
+
+
+def _not_json(body: bytes, reason: str) -> InvalidJson:
+    trailing = _TRAILING.search(reason)
+    if trailing is not None:
+        position = int(trailing[1]) - 1  # the decoder counts this one from 1, all others from 0
+        return InvalidJson(f"The request body goes on after its JSON (byte {position}): send one object and nothing after it.")
+    if "truncated" not in reason:
+        return InvalidJson(
+            f"The request body is not valid JSON: {reason.removeprefix('JSON is malformed: ')}. Correct it and send it again."
+        )
+    if _SURROGATE.search(body):
+        return InvalidJson(
+            r"The request body is not valid JSON: a \uD800-\uDFFF escape has no partner. Send the character itself, as UTF-8."
+        )
+    return InvalidJson(
+        f"The request body is not valid JSON: it ends too early, after byte {len(body)}. "
+        "Send the whole object, with a correct Content-Length."
+    )
+
+
+# ── what the upstream gets ────────────────────────────────────────────────────────
+
+
+def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_usage: bool) -> bytes:
+    """Give the body for one upstream; the same bytes when nothing needs to change, else every untouched member's value as it was.
+
+    `ask_usage` asks a stream for its usage, if the dialect needs asking.
+    """
+    asks = ask_usage and request.stream and not request.wants_usage and dialect.usage == "stream_options"
+    renames = [r for r in dialect.renames if r.operation is request.operation and b'"%b"' % r.source.encode("ascii") in request.body]
+    defaults = [d for d in dialect.defaults if d.operation is request.operation]
+    if model == request.model and not asks and not renames and not defaults:
+        return request.body
+    members = _MEMBERS.decode(request.body)
+    before = dict(members)
+    if model != request.model:
+        members["model"] = msgspec.Raw(msgspec.json.encode(model))
+    for rename in renames:
+        members = _renamed(members, rename.source, rename.target)
+    for default in defaults:
+        if default.name not in members and default.unless.isdisjoint(members):
+            members[default.name] = msgspec.Raw(default.value)
+    if asks:
+        members["stream_options"] = _asking_for_usage(members.get("stream_options"))
+    return request.body if members == before else msgspec.json.encode(members)
+
+
+def _renamed(members: dict[str, msgspec.Raw], source: str, target: str) -> dict[str, msgspec.Raw]:
+    """Rename a member in its place; it takes the place of a member that already has the name."""
+    if source not in members:
+        return members
+    return {target if name == source else name: value for name, value in members.items() if name != target}
+
+
+def _asking_for_usage(options: msgspec.Raw | None) -> msgspec.Raw:
+    members = (msgspec.json.decode(options, type=dict[str, msgspec.Raw] | None) if options is not None else None) or {}
+    members["include_usage"] = msgspec.Raw(b"true")
+    return msgspec.Raw(msgspec.json.encode(members))

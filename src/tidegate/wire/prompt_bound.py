@@ -1,0 +1,100 @@
+"""Bound the tokens of a prompt from above without tokenising it.
+
+A byte-level tokenizer (BPE over bytes, as Qwen's, Llama 3's, GPT's) makes at most one token per byte of UTF-8. JSON escapes are longer
+than what they stand for, and the braces, names and quotes around a message outweigh the handful of special tokens that a chat template
+puts there instead. So the whole body's length bounds the prompt, whatever fields a server may take into it, but for what is added below:
+
+* what templates put before and after the messages (a constant), and for tools (a constant, and one byte for every separator, since
+  templates print JSON with spaces);
+* Unicode normalisation (NFC), done by some tokenizers, which can lengthen text: by a few bytes for each of some rare characters;
+* pictures, which cost tokens by their size and not by the bytes of their address: a constant each, and their addresses are not counted.
+
+Lists of token ids count by their ids.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import msgspec
+
+TEMPLATE_TOKENS = 128
+"""Default system messages and the prompt for the answer; the longest known to us (gpt-oss) takes about 100."""
+TOOLS_TOKENS = 512
+"""The instructions that templates print around tool definitions; Qwen's take about 250."""
+PLAIN_TOKENS = 8
+"""Marks of beginning and end where no template is applied."""
+IMAGE_TOKENS = 16_384
+"""The most that the Qwen-VL family makes of one picture."""
+
+_MAX_EXACT_NFC_BYTES = 65_536
+"""Up to this size Unicode's own check decides; it can take 0.2 µs a character, too long for the event loop beyond (case R1)."""
+_MAY_LENGTHEN = re.compile(
+    "[\u0300-\u036f\u0483-\u1dff\u20d0-\u20ff\u2adc\u2cef-\u2cf1\u2d7f\u2de0-\u2dff\u302a-\u302f\u3099\u309a"
+    "\ua66f-\uabff\uf900-\ufb4f\ufe20-\ufe2f\U00010000-\U0001efff\U0001fbff-\U0010ffff]"
+)
+"""Characters that NFC makes longer, and combining marks, which can pull a composed neighbour apart (a test goes through all of Unicode)."""
+_HARMLESS_BYTES = bytes(set(range(256)) - {0xCC, 0xCD, 0xD2, *range(0xD6, 0xE4), 0xEA, *range(0xEF, 256)})
+"""Bytes of UTF-8 that begin no such character: ASCII, continuation bytes, Latin, Greek, Cyrillic, most of Chinese, Hangul."""
+_NFC_SURPLUS = 3
+_NFC_SURPLUS_OF_FOUR_BYTES = 8
+"""The most bytes that one character can cost more after NFC, the effect of a mark on its neighbour included."""
+
+
+class _Part(msgspec.Struct, gc=False):
+    image_url: msgspec.Raw = msgspec.Raw()
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: list[_Part] | str | None = None
+
+
+class _Conversation(msgspec.Struct, gc=False):
+    messages: list[_Message] = []
+
+
+_CONVERSATION = msgspec.json.Decoder(_Conversation)
+
+
+def nfc_surplus(body: bytes, text: str) -> int:
+    """Bound the bytes that NFC may add to a text, given encoded and decoded."""
+    if text.isascii():
+        return 0
+    if len(body) <= _MAX_EXACT_NFC_BYTES and (_MAY_LENGTHEN.search(text) is None or unicodedata.is_normalized("NFC", text)):
+        return 0
+    leads = body.translate(None, _HARMLESS_BYTES)
+    of_four = len(leads) - len(leads.translate(None, b"\xf0\xf1\xf2\xf3\xf4"))
+    return _NFC_SURPLUS * len(leads) + (_NFC_SURPLUS_OF_FOUR_BYTES - _NFC_SURPLUS) * of_four
+
+
+def chat_bound(body: bytes, text: str, *, has_tools: bool) -> int:
+    """Bound the prompt of a conversation; `text` is the decoded body."""
+    bound = len(body) + nfc_surplus(body, text) + TEMPLATE_TOKENS
+    if has_tools or b'"tool_calls"' in body:
+        bound += TOOLS_TOKENS + body.count(b",") + body.count(b":")
+    if b'"image_url"' in body:
+        bound += _picture_difference(body)
+    return bound
+
+
+def _picture_difference(body: bytes) -> int:
+    """Sum up, over the pictures in a body, their allowance less the bytes of their address."""
+    try:
+        conversation = _CONVERSATION.decode(body)
+    except msgspec.ValidationError:
+        return body.count(b'"image_url"') * IMAGE_TOKENS  # parts of unknown shape: keep their bytes, add the allowance
+    difference = 0
+    for message in conversation.messages:
+        if isinstance(message.content, list):
+            for part in message.content:
+                address_bytes = len(bytes(part.image_url))
+                difference += IMAGE_TOKENS - address_bytes if address_bytes else 0
+    return difference
+
+
+def plain_bound(body: bytes, text: str, *, prompt_bytes: int, token_ids: int | None, prompts: int) -> int:
+    """Bound prompts that no template touches: all bytes, or, for lists of ids, the ids and the bytes of everything else."""
+    if token_ids is not None:
+        return token_ids + PLAIN_TOKENS * prompts + len(body) - prompt_bytes
+    return len(body) + nfc_surplus(body, text) + PLAIN_TOKENS

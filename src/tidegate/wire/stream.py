@@ -1,0 +1,319 @@
+"""Pass a streamed answer through, untouched, and learn from it what decisions need.
+
+Used once per streamed attempt. `feed` gives whole events, byte for byte as they came, with three exceptions: usage that the client did
+not ask for is left out (so that its stream equals one without), an event whose data is not JSON is skipped and counted, and an error event
+is withheld: `failure` says what it means and nothing more is given. After `[DONE]` everything is ignored; a missing one is never added.
+
+Where the stream was cut into chunks changes neither the output nor the attributes (a property test cuts at every byte).
+
+Cost of an ordinary 180-byte event that comes as one chunk in the middle of a stream: 1.0 µs, 1.4 µs where `"usage":null` must be cut out,
+3.7 µs where it came cut in two (timeit, one core, Python 3.11; the budget is 2). The decoder glances at `choices[].index` and
+`finish_reason`, `usage` and `error`, and skips the rest without building it: at 0.2 µs that is cheaper than three searches for words, and
+unlike them exact: text that quotes `"finish_reason"` cannot mislead it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import UNSET
+
+from tidegate.domain.outcome import FinishReason
+from tidegate.domain.request import Operation
+from tidegate.domain.upstream import UpstreamFailure
+from tidegate.domain.usage import Usage
+from tidegate.wire import lenient
+from tidegate.wire.dialects import Dialect, classify_error_object
+from tidegate.wire.openai_response import generation_failed, identity, most_telling, unreadable
+from tidegate.wire.sse import BOM, MAX_EVENT_BYTES, EventSplitter, parse_event, split_events
+
+MAX_CHOICES = 16_384
+"""Choices followed per stream: 128 prompts with 128 answers each; beyond it an index is not tracked."""
+
+_DONE = b"[DONE]"
+_PREFIX = b"data: {"
+_NULL_USAGE = b',"usage":null'
+_OUTPUT_FIELDS = ("content", "reasoning", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
+
+
+class _ChoiceGlance(msgspec.Struct, gc=False):
+    index: int = 0
+    finish_reason: object = None
+
+
+class _Glance(msgspec.Struct, gc=False):
+    choices: list[_ChoiceGlance] = []
+    usage: object = UNSET
+    error: object = None
+
+
+_GLANCE = msgspec.json.Decoder(_Glance)
+
+# A raw `"usage"` in JSON is a whole string, since a quote inside a string is escaped, or the end of one whose text ends in an escaped quote
+# and `usage`. Only a name is followed by a colon, and only a name that *is* `usage` has no backslash before its first quote. So this finds
+# members of that name at any depth; which of several is the one at the top, the decoder tells.
+_USAGE_MEMBER = re.compile(
+    rb'(?P<before>,[ \t]*)?(?<!\\)"usage"[ \t]*:[ \t]*(?:null|\{(?:[^{}\r\n]|\{[^{}\r\n]*\})*\})(?(before)|(?:[ \t]*,[ \t]*)?)'
+)
+
+
+class StreamCodec:
+    """One attempt's stream, from the upstream's bytes to the client's."""
+
+    __slots__ = (
+        "_after_cr",
+        "_dialect",
+        "_ended",
+        "_first",
+        "_hide_usage",
+        "_in_the_middle",
+        "_last_was_relayed",
+        "_open",
+        "_operation",
+        "_over",
+        "_splitter",
+        "chunks",
+        "done",
+        "failure",
+        "finish_reason",
+        "finished",
+        "malformed",
+        "output_started",
+        "response_id",
+        "response_model",
+        "usage",
+    )
+
+    def __init__(self, *, operation: Operation, dialect: Dialect, hide_usage: bool, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._operation = operation
+        self._dialect = dialect
+        self._hide_usage = hide_usage
+        self._splitter = EventSplitter(max_event_bytes=max_event_bytes)
+        self._first = True
+        self._over = False
+        self._in_the_middle = False
+        """Output runs and nothing is held back: chunks may take the short way."""
+        self._open: set[int] = set()
+        """Choices seen and not finished."""
+        self._ended: set[int] = set()
+        """Choices finished: an empty delta or two may still follow, and do not open them again."""
+        self._after_cr = False
+        """The last event ended in a CR at its chunk's end: an LF that comes next belongs to it."""
+        self._last_was_relayed = False
+        self.output_started = False
+        self.finished = False
+        self.done = False
+        self.failure: UpstreamFailure | None = None
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.chunks = 0
+        self.malformed = 0
+        self.response_id: str | None = None
+        self.response_model: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stream ended properly: with `[DONE]`, or with every choice seen finished, and without an error."""
+        return self.failure is None and (self.done or (self.finished and not self._open))
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk as it came; give what goes to the client now (the caller holds it back until the commit point)."""
+        if self._in_the_middle:
+            relayed = self._relay_short(chunk)
+            if relayed is not None:
+                return relayed
+        lead = b""
+        if self._after_cr and chunk:
+            self._after_cr = False
+            if chunk.startswith(b"\n"):
+                lead, chunk = b"\n" if self._last_was_relayed else b"", chunk[1:]
+        if self._over:
+            return lead
+        whole = self._splitter.feed(chunk)
+        relayed = self._relay_short(whole) if self.output_started else None
+        relayed = lead + (self._relay_events(whole) if relayed is None else relayed)
+        self._take_stock()
+        return relayed
+
+    def end(self) -> bytes:
+        """Take the end of the upstream's body; give its last event if only the blank line is missing. Then ask `complete`."""
+        rest = self._splitter.take_rest()
+        self._in_the_middle = False
+        if self._over:
+            return b""
+        last = parse_event(rest, first=self._first)
+        if not last.dispatches:
+            return b""  # half a comment or field: relayed, it would run into whatever is sent next
+        text = last.data.strip()
+        if text != _DONE and not isinstance(lenient.decode(text), dict):
+            self.malformed += 1
+            return b""
+        return self._judge(rest + (b"\n" if rest.endswith(b"\n") else b"\n\n"))
+
+    def _take_stock(self) -> None:
+        """Notice, after the long way, an event beyond the bound, and whether the next chunk may take the short way."""
+        if self._splitter.overflowed and not self._over:
+            self._fail(unreadable("One event of the upstream's stream is larger than the gateway holds; the stream cannot be understood."))
+        self._in_the_middle = self.output_started and not (self._over or self._after_cr or self._splitter.pending)
+
+    # ── the short way ────────────────────────────────────────────────────────────
+
+    def _relay_short(self, chunk: bytes) -> bytes | None:
+        """Relay whole one-line events that carry nothing but output; None sends the chunk the long way, with nothing changed."""
+        blank = b"\n\n" if chunk.endswith(b"\n\n") else b"\r\n\r\n"
+        if not chunk.startswith(_PREFIX) or not chunk.endswith(blank):
+            return None
+        newlines = chunk.count(b"\n")
+        if chunk.count(b"\r") != (0 if blank == b"\n\n" else newlines):
+            return None
+        if newlines == 2:  # noqa: PLR2004  one event: its line end and its blank line
+            relayed = self._glance(chunk)
+            if relayed is not None:
+                self.chunks += 1
+            return relayed
+        events = chunk[: -len(blank)].split(blank)
+        if newlines != 2 * len(events):
+            return None
+        relayed_events: list[bytes] = []
+        for event in events:
+            relayed = self._glance(event + blank) if event.startswith(_PREFIX) else None
+            if relayed is None:
+                return None
+            relayed_events.append(relayed)
+        self.chunks += len(events)
+        return b"".join(relayed_events)
+
+    def _glance(self, event: bytes) -> bytes | None:
+        """Give a `data: {…}` event as it is to be relayed, or None when it carries more than output."""
+        try:
+            glance = _GLANCE.decode(event[6:])
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if glance.error or not glance.choices:
+            return None
+        for choice in glance.choices:
+            if choice.finish_reason or choice.index not in self._open:
+                return None
+        if glance.usage is UNSET:
+            return event
+        if glance.usage is None:
+            return without_usage(event) if self._hide_usage else event
+        return None
+
+    # ── the long way ─────────────────────────────────────────────────────────────
+
+    def _relay_events(self, whole: bytes) -> bytes:
+        relayed: list[bytes] = []
+        taken = 0
+        for piece in split_events(whole):
+            kept = self._judge(piece)
+            relayed.append(kept)
+            taken += len(piece)
+            self._last_was_relayed = bool(kept)
+            if self._over:
+                break
+        if whole:
+            self._after_cr = whole.endswith(b"\r") and taken == len(whole) and not self._splitter.pending
+        return b"".join(relayed)
+
+    def _judge(self, piece: bytes) -> bytes:
+        """Take one event in, whatever it is; give what of it goes to the client."""
+        event = parse_event(piece, first=self._first)
+        self._first = False
+        if not event.dispatches:
+            return piece
+        text = event.data.strip()
+        if text == _DONE:
+            self.done = self.finished = self.output_started = self._over = True
+            return piece
+        content = lenient.decode(text)
+        if content is lenient.MALFORMED:
+            self.malformed += 1
+            return b""
+        error = lenient.in_band_error(content, named_error=event.event == "error")
+        if not isinstance(content, dict):
+            if error is None:
+                return piece  # JSON that means nothing to us may mean something to the client
+            content = {}
+        return self._take(piece, content, error)
+
+    def _take(self, piece: bytes, content: dict[str, object], error: object) -> bytes:
+        """Learn from a chunk object (or error); give what of it goes to the client."""
+        was_running = self.output_started
+        if not was_running:  # the short way does not look for them
+            self.response_id = self.response_id or identity(content.get("id"))
+            self.response_model = self.response_model or identity(content.get("model"))
+        reported = lenient.read_usage(content.get("usage"))
+        self.usage = reported or self.usage
+        choices = content.get("choices")
+        choices = choices if isinstance(choices, list) else []
+        reasons = [lenient.text(lenient.member(choice, "finish_reason")) for choice in choices]
+        if error is not None or FinishReason.ERROR in reasons:
+            self.finish_reason = FinishReason.ERROR.value
+            self._fail(generation_failed() if error is None else classify_error_object(self._dialect, error))
+            return b""
+        carried_output = [self._take_choice(choice, reason) for choice, reason in zip(choices, reasons, strict=True)]
+        counts_on_the_short_way = was_running and choices and not any(reasons)  # which does not look into deltas
+        if counts_on_the_short_way or any(carried_output):
+            self.chunks += 1
+        if not self._hide_usage or "usage" not in content:
+            return piece
+        if reported is not None and not choices:
+            return b""
+        return without_usage(piece)
+
+    def _take_choice(self, choice: object, reason: str | None) -> bool:
+        """Learn from one choice; True when it carries output."""
+        index = lenient.member(choice, "index")
+        number = index if isinstance(index, int) else 0
+        if self._operation is Operation.COMPLETION:
+            has_output = bool(lenient.member(choice, "text"))
+        else:
+            delta = lenient.member(choice, "delta")
+            has_output = any(lenient.member(delta, field) for field in _OUTPUT_FIELDS)
+        if number not in self._open and number not in self._ended and len(self._open) + len(self._ended) < MAX_CHOICES:
+            self._open.add(number)
+        if reason is not None:
+            self.finish_reason = most_telling(self.finish_reason, reason)
+            self.finished = True
+            if number in self._open:
+                self._open.remove(number)
+                self._ended.add(number)
+        self.output_started = self.output_started or has_output or reason is not None
+        return has_output
+
+    def _fail(self, failure: UpstreamFailure) -> None:
+        self.failure = failure
+        self._over = True
+
+
+def without_usage(event: bytes) -> bytes:
+    """Cut the top-level `usage` member, known to be there, out of an event; every other byte stays."""
+    is_named_once = event.count(b'"usage"') == 1
+    at = event.find(_NULL_USAGE) if is_named_once else -1
+    if at >= 0:
+        return event[:at] + event[at + len(_NULL_USAGE) :]
+    for member in _USAGE_MEMBER.finditer(event):
+        rest = event[: member.start()] + event[member.end() :]
+        if is_named_once or not _has_usage(rest):
+            return rest
+    return _rebuilt_without_usage(event)
+
+
+def _has_usage(event: bytes) -> bool:
+    content = lenient.decode(parse_event(event, first=True).data)
+    return isinstance(content, dict) and "usage" in content
+
+
+def _rebuilt_without_usage(event: bytes) -> bytes:
+    """Do the same where the member spans lines or has a value of some other kind. White space between members may change."""
+    event = event.removeprefix(BOM)
+    try:
+        members = msgspec.json.decode(parse_event(event).data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return event
+    members.pop("usage", None)
+    lines = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
+    lines += (b"data: " + line for line in msgspec.json.encode(members).split(b"\n"))
+    return b"\n".join(lines) + b"\n\n"

@@ -1,0 +1,136 @@
+"""Answers: reading an upstream's, writing the gateway's own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tidegate.domain.request import Operation
+from tidegate.domain.upstream import FailureScope
+from tidegate.domain.usage import Usage
+from tidegate.errors import InvalidParameter, RateLimited, UpstreamRejected
+from tidegate.ports import TokenCount
+from tidegate.wire.dialects import DIALECTS
+from tidegate.wire.openai import Answer, encode_error, encode_error_event, model_object, models_list, read_answer, token_count_answer
+
+DIALECT = DIALECTS["openrouter"]
+USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
+
+
+def read(body: object, operation: Operation = Operation.CHAT) -> Answer:
+    return read_answer(operation, json.dumps(body).encode(), DIALECT)
+
+
+def test_an_answer_gives_usage_reason_and_identity() -> None:
+    """The text itself is skipped."""
+    answer = read({"id": "c-1", "model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": USAGE})
+
+    assert answer == Answer(Usage(9, 4, 2, 0), "stop", None, "c-1", "m")
+
+
+def test_several_choices_give_the_most_telling_reason() -> None:
+    """As for streams."""
+    choices = [{"finish_reason": reason} for reason in ("stop", "content_filter", None, "length")]
+
+    assert read({"choices": choices}).finish_reason == "content_filter"
+    assert read({"choices": []}) == Answer()
+
+
+def test_an_embedding_has_data_in_place_of_choices() -> None:
+    """Vectors are skipped, not built."""
+    body = {"data": [{"embedding": [0.1] * 10}], "usage": {"prompt_tokens": 8, "total_tokens": 8}, "model": "e"}
+
+    assert read(body, Operation.EMBEDDING) == Answer(usage=Usage(prompt_tokens=8), response_model="e")
+    assert read({"choices": []}, Operation.EMBEDDING).failure is not None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices":[{"message":{"content":"\\ud83d"},"finish_reason":"stop"}],"id":"c"}',
+        b'{"choices":[{"logprobs":NaN,"finish_reason":"stop"}],"id":"c"}',
+        b'{"choices":["odd",{"finish_reason":"stop"}],"id":"c"}',
+    ],
+)
+def test_answers_that_strict_json_forbids_are_read_all_the_same(body: bytes) -> None:
+    """What every client's parser accepts is an answer."""
+    assert read_answer(Operation.CHAT, body, DIALECT) == Answer(finish_reason="stop", response_id="c")
+
+
+def test_odd_embeddings_are_read_all_the_same() -> None:
+    """A NaN in a vector is the model's business."""
+    assert read_answer(Operation.EMBEDDING, b'{"data":[NaN],"x":NaN}', DIALECT) == Answer()
+
+
+@pytest.mark.parametrize(
+    ("body", "scope", "phrase"),
+    [
+        (b'{"error":{"code":429,"message":"slow down"}}', FailureScope.KEY, "slow down"),
+        (b'{"error":{"code":502,"message":"gone"},"choices":[]}', FailureScope.REPLICA, "gone"),
+        (b'{"code":"data_inspection_failed","message":"blocked"}', FailureScope.REQUEST, "blocked"),
+        (b'{"choices":[{"finish_reason":"error"}]}', FailureScope.REPLICA, "no reason"),
+        (b"{}", FailureScope.REPLICA, "neither an answer nor an error"),
+        (b'{"choices":null}', FailureScope.REPLICA, "neither an answer nor an error"),
+        (b'{"choices":{"a":1}}', FailureScope.REPLICA, "neither an answer nor an error"),
+        (b"", FailureScope.REPLICA, "an empty body"),
+        (b"<html>secret</html>", FailureScope.REPLICA, "not a JSON object"),
+        (b"[1]", FailureScope.REPLICA, "not a JSON object"),
+        (b"[" * 100_000, FailureScope.REPLICA, "not a JSON object"),
+    ],
+)
+def test_a_200_without_an_answer_is_a_failure(body: bytes, scope: FailureScope, phrase: str) -> None:
+    """Case S5: never a cheerful empty success; never somebody's page quoted."""
+    failure = read_answer(Operation.CHAT, body, DIALECT).failure
+
+    assert failure is not None
+    assert scope == failure.scope
+    assert phrase in failure.message
+    assert "secret" not in failure.message
+
+
+def test_errors_have_all_four_keys() -> None:
+    """As OpenAI's specification requires; SDKs read each."""
+    error = json.loads(encode_error(RateLimited("wait", retry_after_s=3)))
+
+    assert error == {"error": {"message": "wait", "type": "rate_limit_error", "param": None, "code": "rate_limit_exceeded"}}
+    assert json.loads(encode_error(InvalidParameter("bad", param="n")))["error"]["param"] == "n"
+
+
+def test_a_rejection_keeps_the_upstreams_code() -> None:
+    """Clients branch on `context_length_exceeded` and its like."""
+    assert (
+        json.loads(encode_error(UpstreamRejected("x", upstream_code="context_length_exceeded")))["error"]["code"]
+        == "context_length_exceeded"
+    )
+    assert json.loads(encode_error(UpstreamRejected("x")))["error"]["code"] == "upstream_rejected"
+
+
+def test_a_message_that_json_cannot_carry_is_still_sent() -> None:
+    """A lone surrogate becomes a question mark rather than a second failure."""
+    assert json.loads(encode_error(InvalidParameter("a\ud800b", param="\ud800")))["error"]["message"] == "a?b"
+
+
+def test_an_error_event_is_one_event() -> None:
+    """The SDK raises when it sees a top-level `error`."""
+    event = encode_error_event(InvalidParameter("two\nlines"))
+
+    assert event.startswith(b'data: {"error":')
+    assert event.endswith(b"\n\n")
+    assert event.count(b"\n") == 2
+
+
+def test_models_are_listed_as_openai_lists_them() -> None:
+    """One object per name."""
+    one = {"id": "m", "object": "model", "created": 5, "owned_by": "tidegate"}
+
+    assert json.loads(models_list(["m"], 5)) == {"object": "list", "data": [one]}
+    assert json.loads(model_object("m", 5)) == one
+
+
+def test_a_token_count_is_answered_in_vllms_shape() -> None:
+    """With which tokenizer counted, and whether exactly."""
+    answer = json.loads(token_count_answer(TokenCount(3, "qwen3.6", exact=True, tokens=(1, 2, 3)), 4096))
+
+    assert answer == {"count": 3, "max_model_len": 4096, "tokens": [1, 2, 3], "token_strs": None, "tokenizer": "qwen3.6", "exact": True}
+    assert json.loads(token_count_answer(TokenCount(3, "bytes", exact=False), None))["tokens"] is None

@@ -1,0 +1,75 @@
+"""From an upstream's failure to the error that the client sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.domain.upstream import Clock, FailureScope, UpstreamFailure
+from tidegate.errors import UpstreamCredentials, UpstreamRateLimited, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from tidegate.wire.failures import failure_to_error
+
+
+def failure(scope: FailureScope = FailureScope.REPLICA, **facts: object) -> UpstreamFailure:
+    return UpstreamFailure(scope=scope, retryable=False, message="vendor words", **facts)  # type: ignore[arg-type]  # facts vary by test
+
+
+def test_a_refusal_of_our_key_is_the_operators_business() -> None:
+    """Never a 401 to the client, and nothing of what the vendor said about the account."""
+    error = failure_to_error(failure(FailureScope.KEY, status=401, credentials=True))
+
+    assert isinstance(error, UpstreamCredentials)
+    assert error.status == 502
+    assert "operator" in error.message
+    assert "vendor words" not in error.message
+
+
+@pytest.mark.parametrize("clock", list(Clock))
+def test_a_timeout_names_its_clock(clock: Clock) -> None:
+    """Case S4: whoever reads it knows which setting to look at."""
+    error = failure_to_error(failure(clock=clock, retry_after_s=2.0))
+
+    assert isinstance(error, UpstreamTimeout)
+    assert "vendor words" in error.message
+    assert {"connect": "connect time", "stall": "stall time", "total": "total time"}.get(clock, clock) in error.message
+    assert error.retry_after_s == 2.0
+
+
+def test_the_upstreams_rate_limit_keeps_its_retry_after() -> None:
+    """The client may use the upstream's own wish."""
+    error = failure_to_error(failure(FailureScope.KEY, status=429, rate_limited=True, retry_after_s=7.0))
+
+    assert isinstance(error, UpstreamRateLimited)
+    assert error.retry_after_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("scope", "status", "expected_status", "phrase"),
+    [
+        (FailureScope.REQUEST, 422, 422, "rejected the request"),
+        (FailureScope.REQUEST, None, 400, "rejected the request"),
+        (FailureScope.MODEL, 404, 404, "model's name"),
+    ],
+)
+def test_a_verdict_on_the_request_keeps_its_status(scope: FailureScope, status: int | None, expected_status: int, phrase: str) -> None:
+    """Case S5: the SDK raises the class that the upstream's own status would have raised."""
+    error = failure_to_error(failure(scope, status=status, code="bad_thing", param="messages"))
+
+    assert isinstance(error, UpstreamRejected)
+    assert (error.status, error.upstream_code, error.param) == (expected_status, "bad_thing", "messages")
+    assert phrase in error.message
+
+
+def test_a_content_filter_is_said_to_be_one() -> None:
+    """The user can change the text; nothing is broken."""
+    assert "content filter" in failure_to_error(failure(FailureScope.REQUEST, status=400, content_filter=True)).message
+
+
+@pytest.mark.parametrize(
+    ("scope", "status"), [(FailureScope.REPLICA, 503), (FailureScope.MODEL, None), (FailureScope.MODEL, 503), (FailureScope.REQUEST, 500)]
+)
+def test_everything_else_is_an_upstream_that_could_not_answer(scope: FailureScope, status: int | None) -> None:
+    """A 502 with the cause, worth trying again."""
+    error = failure_to_error(failure(scope, status=status))
+
+    assert isinstance(error, UpstreamUnavailable)
+    assert "vendor words" in error.message
