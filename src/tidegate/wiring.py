@@ -22,8 +22,10 @@ from tidegate.adapters.counting.service import ENGINE, TokenCountService
 from tidegate.adapters.engine.settings import EnginePhase, EngineState
 from tidegate.adapters.keys.snapshot import KeySnapshot
 from tidegate.adapters.keys.watcher import KeyWatcher
+from tidegate.adapters.metrics.figures import figures
 from tidegate.adapters.metrics.tally import RecordTally
-from tidegate.adapters.records.jsonl import JsonLinesRecorder
+from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
+from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.records.sink import LogSink
 from tidegate.config.environment import LOCAL, is_pattern
 from tidegate.config.schema import Configuration, LimitsSection, TimeoutsSection, UpstreamSection
@@ -54,6 +56,9 @@ _JWKS_BYTES = 1_048_576
 _COUNT_ANSWER_BYTES = 16_777_216  # the ids of a long text, as JSON
 _OWN_SERVERS = frozenset({"vllm", "llamacpp"})
 _LOCAL_REPLICA = ReplicaId(f"{LOCAL}/0")
+_AUTHENTICATION_LEVELS = ("cached_keys", "cached_tokens", "cached_refusals")
+_COUNTING_LEVELS = ("cache_entries",)
+_POOL_LEVELS = ("open", "idle", "in_use", "connecting", "waiting")
 _JSON = (b"content-type", b"application/json")
 _POOL_LINGERS_S = 600.0  # a pool that a reload replaced is closed after the longest call it may still serve
 
@@ -72,6 +77,7 @@ class Prepared(msgspec.Struct, frozen=True):
     pools: dict[UpstreamName, UpstreamPool]
     authenticator: CachedAuthenticator
     tokens: TokenKeys | None
+    counter: TokenCountService
 
 
 class LiveWorker:
@@ -113,7 +119,7 @@ class LiveWorker:
             ) from None
         self._engine = engine
         prepared = await self.prepare(configuration)
-        self._gateway = Gateway(prepared.services, rng=Random(os.urandom(32)))  # noqa: S311  names of requests, not secrets
+        self._gateway = Gateway(prepared.services, clock=time.monotonic, rng=Random(os.urandom(32)))  # noqa: S311  names of requests, not secrets
         self.commit(prepared)
 
     async def prepare(self, configuration: Configuration) -> Prepared:
@@ -143,16 +149,17 @@ class LiveWorker:
             models_created_at=int(time.time()),  # noqa: TID251  wiring stands where drivers stand: here clocks are read
         )
         tokens = await _token_keys(configuration)
+        counter = self._count_service(configuration, table)
         authenticator = CachedAuthenticator(keys=self._keys, wall_clock=time.time, tokens=tokens, limits=_resolver(configuration))  # noqa: TID251  as above
         services = Services(
             policies=policies,
             endpoints=endpoints,
             authenticator=authenticator,
-            counter=self._count_service(configuration, table),
+            counter=counter,
             recorder=self,
             wall_clock=time.time,  # noqa: TID251  the one place that hands out the clock
         )
-        return Prepared(configuration, services, pools, authenticator, tokens)
+        return Prepared(configuration, services, pools, authenticator, tokens, counter)
 
     def commit(self, prepared: Prepared) -> None:
         retired, self._active = self._active, prepared
@@ -200,28 +207,32 @@ class LiveWorker:
         return self.gateway.interrupt_all()
 
     def statistics(self) -> WorkerStatistics:
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         gateway, limits, recorder = self.gateway.statistics(), self._limits.statistics(now=now), self._recorder.statistics()
+        watcher = self._watcher.statistics()
+        levels = {
+            "gateway.requests_running": gateway.running,
+            "gateway.tasks": gateway.tasks,
+            "limits.keys": limits.keys,
+            "limits.permits_outstanding": limits.outstanding,
+            "limits.tokens_held": limits.held_tokens,
+            "records.queued": recorder.queued,
+            "records.spill_bytes": recorder.spill_bytes,
+            "records.spilling": float(recorder.state is not RecorderState.WRITING),
+            "keys.unreadable": float(watcher.trouble is not None),
+        }
+        counters: dict[str, float] = {
+            "records.written": recorder.written,
+            "records.dropped": recorder.dropped,
+            "records.log_lines_dropped": recorder.log_lines_dropped,
+        }
+        active = self._active
+        if active is not None:
+            counters |= figures("authentication", active.authenticator.statistics(), levels=_AUTHENTICATION_LEVELS)[1]
+            counters |= figures("counting", active.counter.statistics(), levels=_COUNTING_LEVELS)[1]
         fleet = self.gateway.services.policies.fleet.statistics(now=now)
-        return WorkerStatistics(
-            ready=self.gateway.readiness().ready,
-            requests=self._tally.statistics(),
-            levels={
-                "gateway.requests_running": gateway.running,
-                "gateway.tasks": gateway.tasks,
-                "limits.keys": limits.keys,
-                "limits.permits_outstanding": limits.outstanding,
-                "limits.tokens_held": limits.held_tokens,
-                "records.queued": recorder.queued,
-                "records.spill_bytes": recorder.spill_bytes,
-            },
-            counters={
-                "records.written": recorder.written,
-                "records.dropped": recorder.dropped,
-                "records.log_lines_dropped": recorder.log_lines_dropped,
-            },
-            upstreams=tuple(self._upstream_statistics(status) for status in fleet),
-        )
+        upstreams = tuple(self._upstream_statistics(status) for status in fleet)
+        return WorkerStatistics(self.gateway.readiness().ready, self._tally.statistics(), levels, counters, upstreams)
 
     async def aclose(self) -> None:
         await self.gateway.aclose()
@@ -265,15 +276,10 @@ class LiveWorker:
         pool = self._active.pools.get(status.upstream) if self._active is not None else None
         if status.replica == _LOCAL_REPLICA:
             pool = self._engine_pool
-        levels: dict[str, float] = {"in_flight": status.in_flight}
-        counters: dict[str, float] = {}
-        if pool is not None:
-            figures = pool.statistics()
-            levels |= {"connections_open": figures.open, "connections_idle": figures.idle, "calls_waiting": figures.waiting}
-            counters |= {"connects": figures.connects, "connect_failures": figures.connect_failures}
+        levels, counters = ({}, {}) if pool is None else figures("", pool.statistics(), levels=_POOL_LEVELS)
         ready = status.phase in (ReplicaPhase.READY, ReplicaPhase.UNUSED)
         detail = status.phase if status.last_error is None else f"{status.phase}: {status.last_error}"
-        return UpstreamStatistics(status.upstream, ready, detail, levels, counters)
+        return UpstreamStatistics(status.upstream, ready, detail, {"in_flight": status.in_flight, **levels}, counters)
 
 
 async def open_worker(
@@ -284,6 +290,7 @@ async def open_worker(
     state_directory: Path,
     engine: EngineState | None,
     counter_socket: Path | None,
+    log_format: LogFormat = LogFormat.LOGFMT,
 ) -> LiveWorker:
     """Build one worker; raises `ConfigurationError` for what a person must mend."""
     records = configuration.records
@@ -295,6 +302,7 @@ async def open_worker(
         keep_files=records.keep_files,
         queue_records=records.queue_records,
         sink=LogSink(),
+        log_format=log_format,
         clock=time.time,  # noqa: TID251  as above
     )
     counter = None

@@ -241,7 +241,7 @@ asyncio.run(main())
 
 def test_a_killed_parent_takes_the_engine_with_it(tmp_path: Path) -> None:
     """When the parent is killed without a chance to clean up, the engine ends too."""
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE) as parent:  # noqa: S603  our own code
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         ended = select.poll()

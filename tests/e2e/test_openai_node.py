@@ -33,7 +33,7 @@ def test_the_node_sdk(endpoint: Endpoint, upstream: ThreadedUpstream) -> None:
         "TIDEGATE_API_KEY": endpoint.api_key.reveal(),
         "TIDEGATE_DIRECT": "1" if endpoint == upstream.endpoint else "",
     }
-    suite = subprocess.run(  # noqa: S603  our own command line
+    suite = subprocess.run(
         [NODE or "node", "--test", "--test-reporter=spec", "sdk.test.mjs"],
         cwd=FOLDER,
         env=environment,

@@ -41,7 +41,7 @@ class Plan:
 
 
 def plans() -> list[Plan]:
-    chance = random.Random(20)  # noqa: S311  a seeded plan, not a secret
+    chance = random.Random(20)
     return [Plan(number, None if number % 2 else chance.choice([0, 0, *range(1, WORDS)])) for number in range(STREAMS)]
 
 

@@ -56,7 +56,7 @@ class LiveRun:
             for replica in self.scenario.replicas
         }
         services = Services(self.policies, endpoints, self, self, self, wall_clock=lambda: 0.0)
-        self.gateway = Gateway(services, rng=Random(1), flow_factory=self._traced_flow)
+        self.gateway = Gateway(services, clock=self._loop.time, rng=Random(1), flow_factory=self._traced_flow)
         for index, request in enumerate(self.scenario.requests):
             self._at(request.at_s, self._begin, index, request)
         if self.scenario.drain_at_s is not None:
@@ -90,6 +90,7 @@ class LiveRun:
         return self.scenario.principals.get(credential.reveal(), UNKNOWN_CREDENTIAL)
 
     async def verify(self, credential: Secret, *, now: float) -> Principal | TidegateError:
+        del credential, now
         raise AssertionError("every credential of a scenario is known")
 
     async def count(self, request: ParsedRequest, *, deadline_s: float) -> TokenCount:

@@ -40,9 +40,12 @@ REFUSED: Script = (Break(CallFailure(CallFailureKind.CONNECT, "main: connection 
 RESET: Script = (Connect(), Break(CallFailure(CallFailureKind.RESET, "main: connection reset")))
 
 
+NO_LIMITS = Limits()
+
+
 def world(
     *requests: ScriptedRequest,
-    limits: Limits = Limits(),
+    limits: Limits = NO_LIMITS,
     models: tuple[str, ...] = ("*",),
     replicas: tuple[Replica, ...] = (MAIN, STANDBY),
     drain_at_s: float | None = None,

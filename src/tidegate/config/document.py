@@ -85,7 +85,7 @@ class _Open(msgspec.Struct):
     size: int = 1
 
 
-class _Refusal(Exception):  # noqa: N818  never leaves this module
+class _Refusal(Exception):
     def __init__(self, malformed: Malformed) -> None:
         super().__init__(malformed.message)
         self.malformed = malformed

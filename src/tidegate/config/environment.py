@@ -147,8 +147,8 @@ def _host(address: str) -> str:
 def _default_routes(configuration: Configuration) -> tuple[RouteSection, ...]:
     """Derive routes from what each upstream serves: names before patterns, narrow patterns before wide ones.
 
-    The local engine stands behind every upstream, but not for embeddings. A name nobody serves stays an error, also where the engine is alone:
-    a misspelt model must not silently become a small model's answer.
+    The local engine stands behind every upstream, but not for embeddings. A name nobody serves stays an error, also where the engine
+    is alone: a misspelt model must not silently become a small model's answer.
     """
     targets: dict[str, list[TargetSection]] = {}
     for name, upstream in configuration.upstreams.items():

@@ -6,6 +6,7 @@ chunk goes through the codec and out, without an event. A whole answer is held u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -33,7 +34,8 @@ class AttemptOwner(Protocol):
 
     def relay(self, chunk: bytes) -> None: ...
 
-    def now(self) -> float: ...
+    @property
+    def now(self) -> Callable[[], float]: ...
 
     def after(self, delay_s: float, attempt: Attempt) -> None: ...
 

@@ -35,8 +35,10 @@ FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
 class Gateway:
     """Implements `ports.Application` by `application`, and `DriverOwner`."""
 
-    def __init__(self, services: Services, *, rng: Random, flow_factory: FlowFactory = RequestFlow) -> None:
+    def __init__(self, services: Services, *, clock: Callable[[], float], rng: Random, flow_factory: FlowFactory = RequestFlow) -> None:
         self.services = services
+        self.clock = clock
+        """The time of decisions: seconds of a monotonic clock that the loop's timers run by too, finer than the loop's own reading."""
         self.tasks = OwnedTasks()
         self.draining = False
         self._rng = rng
@@ -84,7 +86,7 @@ class Gateway:
         return len(running)
 
     def readiness(self) -> Readiness:
-        statuses = self.services.policies.fleet.statistics(now=asyncio.get_running_loop().time())
+        statuses = self.services.policies.fleet.statistics(now=self.clock())
         usable = any(status.phase in _USABLE for status in statuses)
         status = "draining" if self.draining else "ready" if usable else "not_ready"
         return Readiness(status, {entry.upstream: entry for entry in statuses})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
 from tidegate.domain.request import Operation
@@ -60,6 +60,7 @@ class DriverOwner(Protocol):
     """What a driver needs of its gateway."""
 
     tasks: OwnedTasks
+    clock: Callable[[], float]
 
     def driver_finished(self, driver: RequestDriver) -> None: ...
 
@@ -79,6 +80,7 @@ class RequestDriver:
         "_timer_at",
         "_traceparent",
         "flow",
+        "now",
     )
 
     def __init__(
@@ -96,6 +98,7 @@ class RequestDriver:
         self._services = services
         self._traceparent = traceparent
         self._loop = loop
+        self.now = owner.clock
         self._attempt: Attempt | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -107,7 +110,7 @@ class RequestDriver:
 
     def begin(self) -> None:
         try:
-            self._perform(self.flow.begin(now=self._loop.time()))
+            self._perform(self.flow.begin(now=self.now()))
         except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`
             self.crashed(fault)
 
@@ -119,8 +122,8 @@ class RequestDriver:
         """End the request after a fault of our own; the client gets no detail, the log does."""
         _log.error("request.crashed request_id=%s", self.flow.facts.request_id, exc_info=fault)
         try:
-            self._perform(self.flow.receive(DriverFailed(), now=self._loop.time()))
-        except Exception:
+            self._perform(self.flow.receive(DriverFailed(), now=self.now()))
+        except Exception:  # noqa: BLE001  the fault was in ending it: nothing is left but to drop the client
             _log.exception("request.abandoned request_id=%s", self.flow.facts.request_id)
             self._exchange.abort()
             self._close()
@@ -145,7 +148,7 @@ class RequestDriver:
         self._paused = False
         if self._attempt is not None and self._attempt.call is not None:
             if self.flow.call is not None:
-                self.flow.call.progress_at = self._loop.time()  # the pause was the client's, not the upstream's
+                self.flow.call.progress_at = self.now()  # the pause was the client's, not the upstream's
             self._attempt.call.resume()
 
     # ── AttemptOwner ──────────────────────────────────────────────────────────
@@ -156,9 +159,6 @@ class RequestDriver:
     def relay(self, chunk: bytes) -> None:
         self._exchange.send(chunk)
 
-    def now(self) -> float:
-        return self._loop.time()
-
     def after(self, delay_s: float, attempt: Attempt) -> None:
         self._loop.call_later(delay_s, attempt.after_done)
 
@@ -168,7 +168,7 @@ class RequestDriver:
         if self._finished:
             return
         try:
-            self._perform(self.flow.receive(event, now=self._loop.time()))
+            self._perform(self.flow.receive(event, now=self.now()))
         except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`
             self.crashed(fault)
 
@@ -178,7 +178,7 @@ class RequestDriver:
         if not self._finished:
             self._arm()
 
-    def _do(self, action: Action) -> None:  # noqa: C901  one case per action
+    def _do(self, action: Action) -> None:
         match action:
             case Authenticate():
                 self._authenticate(action)
@@ -222,7 +222,7 @@ class RequestDriver:
 
     def _on_timer(self) -> None:
         self._timer = None
-        now = max(self._timer_at, self._loop.time())  # the loop may wake a rounding error early
+        now = max(self._timer_at, self.now())  # the loop may wake a rounding error early
         if self._paused and self.flow.call is not None:
             self.flow.call.progress_at = now  # we do not read: a silent upstream proves nothing
         try:
@@ -231,7 +231,7 @@ class RequestDriver:
             self.crashed(fault)
 
     def _authenticate(self, action: Authenticate) -> None:
-        verdict = self._services.authenticator.known(action.credential, now=self._loop.time())
+        verdict = self._services.authenticator.known(action.credential, now=self.now())
         if verdict is None:
             self._owner.tasks.start(self._verify(action))
         elif isinstance(verdict, TidegateError):
@@ -240,7 +240,7 @@ class RequestDriver:
             self._feed(Authenticated(verdict))
 
     async def _verify(self, action: Authenticate) -> None:
-        verdict = await self._services.authenticator.verify(action.credential, now=self._loop.time())
+        verdict = await self._services.authenticator.verify(action.credential, now=self.now())
         self._feed(AuthenticationRefused(verdict) if isinstance(verdict, TidegateError) else Authenticated(verdict))
 
     async def _count_tokens(self) -> None:
@@ -315,7 +315,7 @@ class RequestDriver:
     # ── headers ───────────────────────────────────────────────────────────────
 
     def _answer_headers(self, attempt: Attempt, degraded: str | None) -> Headers:
-        took_ms = (self._loop.time() - attempt.started_at) * 1e3
+        took_ms = (self.now() - attempt.started_at) * 1e3
         headers = (*client_response_headers(attempt.headers), *self._own_headers(), (b"x-model-response-time", b"%.1f" % took_ms))
         return headers if degraded is None else (*headers, (b"x-tidegate-degraded", degraded.encode()))
 
@@ -325,5 +325,5 @@ class RequestDriver:
         if flow.principal is None:
             return identity
         limits = self._services.policies.limits
-        state = limits.state(flow.principal.key_id, flow.principal.limits, now=self._loop.time())
+        state = limits.state(flow.principal.key_id, flow.principal.limits, now=self.now())
         return (*identity, *limit_headers(state))

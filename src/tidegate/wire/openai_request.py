@@ -7,80 +7,15 @@ members that we decide on must not occur twice, and their names, if written with
 from __future__ import annotations
 
 import re
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import ModelName
 from tidegate.errors import ClientError, InvalidJson, InvalidParameter
 from tidegate.wire.dialects import Dialect
 from tidegate.wire.prompt_bound import chat_bound, plain_bound
-
-MAX_MODEL_CHARS = 256
-_ABSENT = msgspec.Raw()
-_Model = Annotated[str, Meta(min_length=1, max_length=MAX_MODEL_CHARS)]
-_Cap = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-_Choices = Annotated[int, Meta(ge=1, le=128)]
-_TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-
-
-class _Message(msgspec.Struct, gc=False):
-    role: Annotated[str, Meta(min_length=1)]
-
-
-_Messages = Annotated[list[_Message], Meta(min_length=1)]
-
-
-class _StreamOptions(msgspec.Struct, gc=False):
-    include_usage: bool | None = None
-
-
-class _ChatHead(msgspec.Struct, gc=False):
-    model: _Model
-    messages: _Messages
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    max_tokens: _Cap | None = None
-    max_completion_tokens: _Cap | None = None
-    n: _Choices | None = None
-    tools: msgspec.Raw = _ABSENT
-    functions: msgspec.Raw = _ABSENT
-
-
-class _CompletionHead(msgspec.Struct, gc=False):
-    model: _Model
-    prompt: msgspec.Raw
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    max_tokens: _Cap | None = None
-    max_completion_tokens: _Cap | None = None
-    n: _Choices | None = None
-    best_of: _Choices | None = None
-
-
-class _EmbeddingHead(msgspec.Struct, gc=False):
-    model: _Model
-    input: msgspec.Raw
-
-
-class _TokenizeHead(msgspec.Struct, gc=False):
-    model: _Model
-    prompt: str | None = None
-    messages: _Messages | None = None
-    tools: msgspec.Raw = _ABSENT
-
-
-_CHAT = msgspec.json.Decoder(_ChatHead)
-_COMPLETION = msgspec.json.Decoder(_CompletionHead)
-_EMBEDDING = msgspec.json.Decoder(_EmbeddingHead)
-_TOKENIZE = msgspec.json.Decoder(_TokenizeHead)
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str)
-_TEXTS = msgspec.json.Decoder(Annotated[list[str], Meta(min_length=1)])
-_IDS = msgspec.json.Decoder(Annotated[list[_TokenId], Meta(min_length=1)])
-_LISTS_OF_IDS = msgspec.json.Decoder(Annotated[list[Annotated[list[_TokenId], Meta(min_length=1)]], Meta(min_length=1)])
+from tidegate.wire.request_heads import CHAT, COMPLETION, EMBEDDING, IDS, LISTS_OF_IDS, MEMBERS, TEXT, TEXTS, TOKENIZE, StreamOptions
 
 _DECIDED_ON = ("model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of")
 _HINTS = {
@@ -145,7 +80,7 @@ def _parse(operation: Operation, body: bytes, text: str) -> ParsedRequest | Clie
 
 
 def _parse_chat(body: bytes, text: str) -> ParsedRequest:
-    head = _CHAT.decode(body)
+    head = CHAT.decode(body)
     return ParsedRequest(
         operation=Operation.CHAT,
         model=ModelName(head.model),
@@ -159,7 +94,7 @@ def _parse_chat(body: bytes, text: str) -> ParsedRequest:
 
 
 def _parse_completion(body: bytes, text: str) -> ParsedRequest | ClientError:
-    head = _COMPLETION.decode(body)
+    head = COMPLETION.decode(body)
     prompts = _measure(head.prompt)
     if prompts is None:
         return _refuse("prompt", "is none of the accepted shapes, or empty")
@@ -176,7 +111,7 @@ def _parse_completion(body: bytes, text: str) -> ParsedRequest | ClientError:
 
 
 def _parse_embedding(body: bytes, text: str) -> ParsedRequest | ClientError:
-    head = _EMBEDDING.decode(body)
+    head = EMBEDDING.decode(body)
     inputs = _measure(head.input)
     if inputs is None:
         return _refuse("input", "is none of the accepted shapes, or empty")
@@ -189,7 +124,7 @@ def _parse_embedding(body: bytes, text: str) -> ParsedRequest | ClientError:
 
 
 def _parse_tokenize(body: bytes, text: str) -> ParsedRequest | ClientError:
-    head = _TOKENIZE.decode(body)
+    head = TOKENIZE.decode(body)
     if (head.prompt is None) == (head.messages is None):
         return InvalidParameter('Send either "prompt", a string, or "messages", a list as for /v1/chat/completions.', param="prompt")
     if head.messages is not None:
@@ -199,7 +134,7 @@ def _parse_tokenize(body: bytes, text: str) -> ParsedRequest | ClientError:
     return ParsedRequest(operation=Operation.TOKENIZE, model=ModelName(head.model), body=body, prompt_tokens_bound=bound)
 
 
-def _wants_usage(options: _StreamOptions | None) -> bool:
+def _wants_usage(options: StreamOptions | None) -> bool:
     return options is not None and bool(options.include_usage)
 
 
@@ -223,13 +158,13 @@ def _measure(raw: msgspec.Raw) -> _Prompts | None:
     inside = encoded[1:].lstrip()[:1] if encoded.startswith(b"[") else b""
     try:
         if inside == b'"':
-            return _Prompts(count=len(_TEXTS.decode(raw)))
+            return _Prompts(count=len(TEXTS.decode(raw)))
         if inside == b"[":
-            lists = _LISTS_OF_IDS.decode(raw)
+            lists = LISTS_OF_IDS.decode(raw)
             return _Prompts(count=len(lists), token_ids=sum(map(len, lists)))
         if inside:
-            return _Prompts(count=1, token_ids=len(_IDS.decode(raw)))
-        _TEXT.decode(raw)
+            return _Prompts(count=1, token_ids=len(IDS.decode(raw)))
+        TEXT.decode(raw)
     except msgspec.ValidationError:
         return None
     return _Prompts(count=1)
@@ -248,7 +183,7 @@ def _without_ambiguity(request: ParsedRequest) -> ParsedRequest | ClientError:
     Decoding to a mapping and back drops repeated members, writes names without escapes, and keeps every value's bytes. A body that names
     each member once, plainly, stays as it is. Of any other this plain form is forwarded, unless one of our names has become rarer in it.
     """
-    members = _MEMBERS.decode(request.body)
+    members = MEMBERS.decode(request.body)
     plain = msgspec.json.encode(members)
     if plain == request.body or _is_plain(request.body, members):
         return request
@@ -323,7 +258,7 @@ def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_us
     defaults = [d for d in dialect.defaults if d.operation is request.operation]
     if model == request.model and not asks and not renames and not defaults:
         return request.body
-    members = _MEMBERS.decode(request.body)
+    members = MEMBERS.decode(request.body)
     before = dict(members)
     if model != request.model:
         members["model"] = msgspec.Raw(msgspec.json.encode(model))

@@ -14,6 +14,7 @@ from tidegate.errors import TidegateError, UpstreamRejected
 from tidegate.ports import TokenCount
 from tidegate.wire import lenient
 from tidegate.wire.dialects import Dialect, classify_error_object
+from tidegate.wire.glances import ANSWER
 
 MAX_IDENTITY_CHARS = 256
 """Longest id or model name taken over from an upstream into records."""
@@ -39,26 +40,6 @@ class Answer(msgspec.Struct, frozen=True):
     response_model: str | None = None
 
 
-class _Choice(msgspec.Struct, gc=False):
-    finish_reason: object = None
-
-
-class _Head(msgspec.Struct, gc=False):
-    """The small members of an answer; texts and vectors are skipped, not built."""
-
-    id: object = None
-    model: object = None
-    choices: list[_Choice] | None = None
-    usage: object = None
-    error: object = None
-    code: object = None
-    message: object = None
-    has_vectors: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="data")
-
-
-_HEAD = msgspec.json.Decoder(_Head)
-
-
 def most_telling(known: str | None, seen: str | None) -> str | None:
     """Merge the finish reasons of several choices: error > content_filter > length > tool_calls > unknown > stop."""
     if not seen:
@@ -81,7 +62,7 @@ def identity(value: object) -> str | None:
 def read_answer(operation: Operation, body: bytes, dialect: Dialect) -> Answer:
     """Read a complete 2xx body. An error inside it, or no answer in it, is a failure."""
     try:
-        head = _HEAD.decode(body)
+        head = ANSWER.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return _read_unusual(operation, body, dialect)
     fields = {"error": head.error, "code": head.code, "message": head.message}

@@ -25,6 +25,7 @@ from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.wire import lenient
 from tidegate.wire.dialects import Dialect, classify_error_object
+from tidegate.wire.glances import STREAM
 from tidegate.wire.openai_response import generation_failed, identity, most_telling, unreadable
 from tidegate.wire.sse import BOM, MAX_EVENT_BYTES, EventSplitter, parse_event, split_events
 
@@ -36,19 +37,6 @@ _PREFIX = b"data: {"
 _NULL_USAGE = b',"usage":null'
 _OUTPUT_FIELDS = ("content", "reasoning", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
 
-
-class _ChoiceGlance(msgspec.Struct, gc=False):
-    index: int = 0
-    finish_reason: object = None
-
-
-class _Glance(msgspec.Struct, gc=False):
-    choices: list[_ChoiceGlance] = []
-    usage: object = UNSET
-    error: object = None
-
-
-_GLANCE = msgspec.json.Decoder(_Glance)
 
 # A raw `"usage"` in JSON is a whole string, since a quote inside a string is escaped, or the end of one whose text ends in an escaped quote
 # and `usage`. Only a name is followed by a colon, and only a name that *is* `usage` has no backslash before its first quote. So this finds
@@ -187,7 +175,7 @@ class StreamCodec:
     def _glance(self, event: bytes) -> bytes | None:
         """Give a `data: {…}` event as it is to be relayed, or None when it carries more than output."""
         try:
-            glance = _GLANCE.decode(event[6:])
+            glance = STREAM.decode(event[6:])
         except (msgspec.DecodeError, RecursionError):
             return None
         if glance.error or not glance.choices:

@@ -62,7 +62,7 @@ with KeyStore(Path(sys.argv[1]), busy_timeout_s=15) as store:
 def start_python(program: str, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603  our own interpreter
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def test_a_revoked_key_stops_in_every_process_within_a_second(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Stage:
             spawn=self._spawn,
             probe=self.probe,
             preflight=self._preflight,
-            rng=random.Random(1),  # noqa: S311  jitter, not a secret
+            rng=random.Random(1),
         )
 
     def _preflight(self, settings: EngineSettings) -> None:

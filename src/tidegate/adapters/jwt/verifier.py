@@ -60,7 +60,7 @@ class _Trust:
         self.algorithms = _algorithms(section)
         self.secret_key: VerificationKey | None = None
         if Algorithm.HS256 in self.algorithms:
-            assert section.secret is not None  # noqa: S101  `_algorithms` has checked it
+            assert section.secret is not None
             self.secret_key = shared_secret_key(section.secret, issuer=section.issuer)
         self.source: KeySource | None = _key_source(section.jwks, issuer=section.issuer, fetch=fetch) if section.jwks is not None else None
         self.key_prefix = f"jwt:{hashlib.sha256(section.issuer.encode()).hexdigest()[:8]}:"

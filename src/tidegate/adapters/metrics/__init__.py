@@ -1,0 +1,1 @@
+"""Counts made from finished records."""

@@ -1,0 +1,153 @@
+"""Counts finished requests for the metrics, in bounded memory.
+
+Every label value comes from the configuration or from an enum of ours; anything else is counted as `other`, an empty one as `none`
+(no route or upstream was reached). So a client that invents model names adds no series. The counts only grow.
+Called on the request path: one dictionary look-up and a few additions per record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from tidegate.domain.outcome import Outcome
+from tidegate.domain.record import RequestRecord
+from tidegate.domain.request import Operation
+from tidegate.domain.statistics import Histogram, RequestStatistics, RequestTally, RouteHistograms, TokenTally
+from tidegate.domain.usage import Evidence
+
+OTHER = "other"
+NONE = "none"
+MAX_LABELS = 500
+"""Routes, and upstreams, kept apart: more than a person configures, few enough for a scrape to stay small."""
+
+DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+
+_EVIDENCE_INDEX = {evidence: index for index, evidence in enumerate(Evidence)}
+
+
+class _RouteCell:
+    """Token counts and distributions of one route."""
+
+    __slots__ = ("cached", "completion", "duration", "duration_sum", "overhead", "overhead_sum", "prompt", "ttft", "ttft_sum")
+
+    def __init__(self) -> None:
+        self.prompt = [0] * len(Evidence)
+        self.completion = [0] * len(Evidence)
+        self.cached = [0] * len(Evidence)
+        self.duration = [0] * (len(DURATION_BOUNDS) + 1)
+        self.ttft = [0] * (len(TTFT_BOUNDS) + 1)
+        self.overhead = [0] * (len(OVERHEAD_BOUNDS) + 1)
+        self.duration_sum = 0.0
+        self.ttft_sum = 0.0
+        self.overhead_sum = 0.0
+
+
+class _Cell:
+    """One combination of request labels."""
+
+    __slots__ = ("count", "labels", "route")
+
+    def __init__(self, labels: tuple[str, str, str, str], route: _RouteCell) -> None:
+        self.labels = labels
+        self.route = route
+        self.count = 0
+
+
+class RecordTally:
+    """A `Recorder` that keeps only counts."""
+
+    def __init__(self, *, routes: Iterable[str] = (), upstreams: Iterable[str] = ()) -> None:
+        # Both tables grow with the configured labels and the enums only.
+        self._cells: dict[tuple[str, str, str, str], _Cell] = {}
+        self._routes: dict[str, _RouteCell] = {}
+        self._known_routes: set[str] = set()
+        self._known_upstreams: set[str] = set()
+        self._known_operations = frozenset(str(operation) for operation in Operation)
+        self._known_outcomes = frozenset(str(outcome) for outcome in Outcome)
+        self.allow(routes=routes, upstreams=upstreams)
+
+    def allow(self, *, routes: Iterable[str], upstreams: Iterable[str]) -> None:
+        """Accept these labels too (after a reload); those accepted before stay. Beyond `MAX_LABELS` they count as `other`."""
+        _add_within(self._known_routes, routes)
+        _add_within(self._known_upstreams, upstreams)
+
+    def record(self, record: RequestRecord) -> None:
+        cell = self._cells.get((record.operation, record.route, record.upstream, record.outcome))
+        if cell is None:
+            cell = self._cell_of(record)
+        cell.count += 1
+        route = cell.route
+        duration = record.duration_s
+        route.duration[bisect_left(DURATION_BOUNDS, duration)] += 1
+        route.duration_sum += duration
+        overhead = duration - record.upstream_s
+        overhead = max(overhead, 0.0)
+        route.overhead[bisect_left(OVERHEAD_BOUNDS, overhead)] += 1
+        route.overhead_sum += overhead
+        ttft = record.ttft_s
+        if ttft is not None:
+            route.ttft[bisect_left(TTFT_BOUNDS, ttft)] += 1
+            route.ttft_sum += ttft
+        usage = record.usage
+        if usage.prompt_tokens or usage.completion_tokens:
+            evidence = _EVIDENCE_INDEX[record.evidence]
+            route.prompt[evidence] += usage.prompt_tokens
+            route.completion[evidence] += usage.completion_tokens
+            route.cached[evidence] += usage.cached_tokens
+
+    def statistics(self) -> RequestStatistics:
+        return RequestStatistics(
+            requests=tuple(RequestTally(*cell.labels, cell.count) for cell in self._cells.values()),
+            tokens=tuple(tally for name, route in self._routes.items() for tally in _token_tallies(name, route)),
+            histograms=tuple(_histograms(name, route) for name, route in self._routes.items()),
+        )
+
+    def __repr__(self) -> str:
+        return f"RecordTally(series={len(self._cells)}, routes={len(self._routes)})"
+
+    def _cell_of(self, record: RequestRecord) -> _Cell:
+        labels = (
+            _label(record.operation, self._known_operations),
+            _label(record.route, self._known_routes),
+            _label(record.upstream, self._known_upstreams),
+            _label(record.outcome, self._known_outcomes),
+        )
+        cell = self._cells.get(labels)
+        if cell is None:
+            route = self._routes.get(labels[1])
+            if route is None:
+                route = self._routes[labels[1]] = _RouteCell()
+            cell = self._cells[labels] = _Cell(labels, route)
+        return cell
+
+
+def _add_within(known: set[str], names: Iterable[str]) -> None:
+    for name in names:
+        if len(known) >= MAX_LABELS:
+            return
+        known.add(name)
+
+
+def _label(value: str, known: Iterable[str]) -> str:
+    if not value:
+        return NONE
+    return str(value) if value in known else OTHER
+
+
+def _token_tallies(name: str, route: _RouteCell) -> Iterable[TokenTally]:
+    for evidence, index in _EVIDENCE_INDEX.items():
+        for token_class, counts in (("prompt", route.prompt), ("completion", route.completion), ("cached", route.cached)):
+            if counts[index]:
+                yield TokenTally(name, token_class, str(evidence), counts[index])
+
+
+def _histograms(name: str, route: _RouteCell) -> RouteHistograms:
+    return RouteHistograms(
+        route=name,
+        duration=Histogram(DURATION_BOUNDS, tuple(route.duration), route.duration_sum),
+        ttft=Histogram(TTFT_BOUNDS, tuple(route.ttft), route.ttft_sum),
+        overhead=Histogram(OVERHEAD_BOUNDS, tuple(route.overhead), route.overhead_sum),
+    )

@@ -1,0 +1,1 @@
+"""Where finished records go: JSON Lines files, and one log line each."""

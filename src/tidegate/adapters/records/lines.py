@@ -1,0 +1,105 @@
+"""How one log line looks: logfmt for people and grep, JSON for collectors.
+
+A line is always one line: control characters and quotes in a value are escaped, so that nothing a client sends can forge another entry.
+Long values are cut. Fields whose value is None are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.domain.record import RequestRecord
+
+MAX_VALUE_CHARS = 300
+"""Enough for any id, model name or error text; keeps a line far below what a pipe takes at once."""
+
+Value = str | int | float | bool | None
+LineFormat = Callable[[float, str, str, Mapping[str, Value]], str]
+"""(instant, level, event, fields) -> one line with its newline. Words may follow the event's name after a space."""
+
+_NEEDS_QUOTES = re.compile(r"""[\s"=\\]""")
+
+
+class LogFormat(StrEnum):
+    LOGFMT = "logfmt"
+    JSON = "json"
+
+
+def line_format(log_format: LogFormat) -> LineFormat:
+    """Give the function that writes lines of this format."""
+    return json_line if log_format is LogFormat.JSON else logfmt_line
+
+
+def logfmt_line(at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
+    parts = [timestamp(at), level, event]
+    parts += [f"{key}={_logfmt_value(value)}" for key, value in fields.items() if value is not None]
+    return " ".join(parts) + "\n"
+
+
+def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
+    name, _, message = event.partition(" ")
+    entry: dict[str, Value] = {"at": timestamp(at), "level": level, "event": name}
+    if message:
+        entry["message"] = message
+    entry.update((key, _cut(value) if isinstance(value, str) else value) for key, value in fields.items() if value is not None)
+    return msgspec.json.encode(entry).decode() + "\n"
+
+
+def timestamp(at: float) -> str:
+    """Write seconds since the epoch as RFC 3339 in UTC with milliseconds."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def request_fields(record: RequestRecord) -> dict[str, Value]:
+    """Choose what the log says about a request: no prompt, no answer, no credential."""
+    usage = record.usage
+    return {
+        "request_id": record.request_id,
+        "operation": record.operation,
+        "outcome": str(record.outcome),
+        "status": record.status,
+        "error": record.error_code,
+        "model": record.model or None,
+        "upstream": record.upstream or None,
+        "tenant": record.tenant or None,
+        "key": record.key_id or None,
+        "stream": record.stream,
+        "duration_ms": round(record.duration_s * 1000, 1),
+        "ttft_ms": None if record.ttft_s is None else round(record.ttft_s * 1000, 1),
+        "upstream_ms": round(record.upstream_s * 1000, 1) if record.attempts else None,
+        "attempts": len(record.attempts) if len(record.attempts) > 1 else None,
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens or None,
+        "completion_tokens": usage.completion_tokens,
+        "evidence": str(record.evidence),
+        "finish_reason": record.finish_reason,
+        "degraded": record.degraded,
+        "trace_id": record.trace_id or None,
+    }
+
+
+def _logfmt_value(value: Value) -> str:
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, str):
+        text = _cut(value)
+        return text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else _quoted(text)
+    return str(value)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped) + '"'
+
+
+def _cut(text: str) -> str:
+    """Shorten, and replace lone surrogates, which no encoder accepts."""
+    text = text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
+    return text if text.isprintable() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,204 @@
+"""The paths of the admin port.
+
+| path | who | what |
+|---|---|---|
+| `GET /livez` | anyone | 200 while the supervisor's loop turns |
+| `GET /readyz` | anyone | 200 or 503, with workers, engine and upstreams |
+| `GET /metrics` | anyone | all metrics of the node |
+| `GET /admin/status` | admin key | everything the supervisor knows |
+| `GET, POST /admin/keys` | admin key | list keys, make one |
+| `DELETE /admin/keys/{id}` | admin key | revoke |
+| `POST /admin/keys/{id}/rotate` | admin key | another token for the same key |
+
+The first three tell whoever can reach the port about load and upstreams, so the port belongs on a private address. Errors have the shape
+of the API's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tidegate.adapters.keys.store import KeyStore
+from tidegate.admin.access import administrator
+from tidegate.admin.keys import KeyRequest, RotationRequest, create_key, decode, list_keys, revoke_key, rotate_key
+from tidegate.admin.metrics import NodeCollector
+from tidegate.admin.view import NodeSnapshot, NodeView
+from tidegate.domain.principal import Principal
+from tidegate.domain.statistics import UpstreamStatistics
+from tidegate.errors import BodyTooLarge, ConfigurationError, InternalError, MethodNotAllowed, PathNotFound, TidegateError
+
+MAX_BODY_BYTES = 65_536
+"""The largest request is a key with its model patterns."""
+
+_LOG = logging.getLogger("tidegate.admin")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of `/readyz`."""
+
+    status: str
+    workers: dict[str, str]
+    """By index: the phase, or `unresponsive`, or `no_upstream`."""
+    upstreams: dict[str, str]
+    """By name: `ready`, or why not."""
+    engine: str | None = None
+
+
+class AdminApp:
+    """The endpoints over one node and one key store. The store is used in threads: it waits for the disk and for locks."""
+
+    def __init__(self, node: NodeView, store: KeyStore, *, wall_clock: Callable[[], float]) -> None:
+        self._node = node
+        self._store = store
+        self._wall_clock = wall_clock
+
+    def build(self) -> Starlette:
+        routes = [
+            Route("/livez", self.livez, methods=["GET"]),
+            Route("/readyz", self.readyz, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/admin/status", self.status, methods=["GET"]),
+            Route("/admin/keys", self.list_keys, methods=["GET"]),
+            Route("/admin/keys", self.create_key, methods=["POST"]),
+            Route("/admin/keys/{key_id}", self.revoke_key, methods=["DELETE"]),
+            Route("/admin/keys/{key_id}/rotate", self.rotate_key, methods=["POST"]),
+        ]
+        handlers = {TidegateError: _answer_error, HTTPException: _answer_http_error, Exception: _answer_fault}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    # ── open to whoever reaches the port ──────────────────────────────────────
+
+    async def livez(self, _: Request) -> Response:
+        return _json({"status": "alive"})
+
+    async def readyz(self, _: Request) -> Response:
+        node = await self._node.snapshot()
+        return _json(readiness(node), status=200 if node.ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        node = await self._node.snapshot()
+        registry = CollectorRegistry()
+        registry.register(NodeCollector(node))
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(await asyncio.to_thread(encode, registry), media_type=content_type)
+
+    # ── with an admin key ─────────────────────────────────────────────────────
+
+    async def status(self, request: Request) -> Response:
+        await self._authenticate(request)
+        return _json(await self._node.snapshot())
+
+    async def list_keys(self, request: Request) -> Response:
+        await self._authenticate(request)
+        return _json({"keys": await asyncio.to_thread(list_keys, self._store, now=self._wall_clock())})
+
+    async def create_key(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        wanted = decode(await _body(request), KeyRequest)
+        created = await asyncio.to_thread(create_key, self._store, wanted, now=self._wall_clock())
+        _LOG.info("key.created key=%s by=%s", created.key_id, caller.key_id)
+        return _json(created, status=201)
+
+    async def revoke_key(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        key_id = request.path_params["key_id"]
+        await asyncio.to_thread(revoke_key, self._store, key_id, now=self._wall_clock())
+        _LOG.info("key.revoked key=%s by=%s", key_id, caller.key_id)
+        return _json({"revoked": key_id})
+
+    async def rotate_key(self, request: Request) -> Response:
+        caller = await self._authenticate(request)
+        wanted = decode(await _body(request), RotationRequest)
+        rotated = await asyncio.to_thread(rotate_key, self._store, request.path_params["key_id"], wanted, now=self._wall_clock())
+        _LOG.info("key.rotated key=%s by=%s grace_s=%g", rotated.key_id, caller.key_id, wanted.grace_s)
+        return _json(rotated)
+
+    async def _authenticate(self, request: Request) -> Principal:
+        return await asyncio.to_thread(administrator, self._store, request.headers.get("authorization", ""), now=self._wall_clock())
+
+
+def readiness(node: NodeSnapshot) -> Readiness:
+    """Say in a few words whether the node can serve, and what is not as it should be."""
+    workers = {}
+    for worker in node.workers:
+        state = worker.phase
+        if worker.phase == "ready" and not worker.serving:
+            state = "no_upstream" if worker.responsive else "unresponsive"
+        workers[str(worker.index)] = state
+    return Readiness(
+        status="ready" if node.ready else "not_ready" if node.phase == "running" else node.phase,
+        workers=workers,
+        upstreams={upstream.name: _upstream_words(upstream) for upstream in node.statistics.upstreams},
+        engine=_engine_words(node),
+    )
+
+
+def _upstream_words(upstream: UpstreamStatistics) -> str:
+    return "ready" if upstream.ready else upstream.detail or "not ready"
+
+
+def _engine_words(node: NodeSnapshot) -> str | None:
+    if node.engine is None:
+        return None
+    return node.engine.phase if node.engine.last_error is None else f"{node.engine.phase}: {node.engine.last_error}"
+
+
+async def _body(request: Request) -> bytes:
+    """Read the body within its bound."""
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                raise BodyTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes; nothing the admin API takes is.")
+    except ClientDisconnect:
+        raise PathNotFound("The client left.") from None  # nobody reads it
+    return bytes(body)
+
+
+def _json(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body) + b"\n", status_code=status, media_type="application/json", headers=headers)
+
+
+def _error(error: TidegateError) -> Response:
+    headers = {"www-authenticate": "Bearer"} if error.status == 401 else None  # noqa: PLR2004  RFC 9110, 15.5.2
+    body = {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+    return _json(body, status=error.status, headers=headers)
+
+
+async def _answer_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TidegateError)
+    if isinstance(error, ConfigurationError):
+        _LOG.error("admin.unavailable %s", error.message)
+        return _error(InternalError("The key database cannot be used at this moment; the gateway's log says why."))
+    return _error(error)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:  # noqa: PLR2004  Method Not Allowed
+        allowed = (error.headers or {}).get("Allow", "")
+        response = _error(MethodNotAllowed(f"{request.method} is not possible on {request.url.path}; allowed: {allowed}."))
+        response.headers["allow"] = allowed
+        return response
+    return _error(
+        PathNotFound(f"There is no {request.url.path} on the admin port. It has /livez, /readyz, /metrics, /admin/status and /admin/keys.")
+    )
+
+
+async def _answer_fault(request: Request, error: Exception) -> Response:
+    _LOG.error("admin.failed %s %s", request.method, request.url.path, exc_info=error)
+    return _error(InternalError("The admin API failed; the gateway's log has the details."))

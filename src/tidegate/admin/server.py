@@ -1,0 +1,67 @@
+"""Serves the admin app with uvicorn on a socket of the supervisor's, in the supervisor's own loop and without touching its signals."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from tidegate.adapters.keys.store import KeyStore
+from tidegate.admin.app import AdminApp
+from tidegate.admin.view import NodeView
+
+CONNECTIONS = 100
+"""A few scrapers and people; more are answered with 503."""
+GRACE_S = 2
+"""For requests running at the end."""
+IDLE_S = 15
+HEAD_BYTES = 16_384
+
+
+class AdminServer:
+    """`serve` runs until `stop`; the key database is made if it is missing, so that workers find one."""
+
+    def __init__(self, node: NodeView, listener: socket.socket, keys: Path) -> None:
+        self._listener = listener
+        self._store = KeyStore(keys)
+        config = uvicorn.Config(
+            AdminApp(node, self._store, wall_clock=_wall_clock).build(),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+        )
+        self._server = _QuietServer(config)
+
+    async def serve(self) -> None:
+        try:
+            await self._server.serve(sockets=[self._listener])
+        finally:
+            self._store.close()
+
+    def stop(self) -> None:
+        """Have `serve` return soon."""
+        self._server.should_exit = True
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves the process's signals to the supervisor."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _wall_clock() -> float:
+    return time.clock_gettime(time.CLOCK_REALTIME)

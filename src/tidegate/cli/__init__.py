@@ -1,0 +1,1 @@
+"""The command line. Read `main` for the commands and their exit codes."""

@@ -1,0 +1,15 @@
+"""What a command's exit status says."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    OK = 0
+    FAILED = 1
+    """It ran, and the answer is bad: a worker that keeps dying, an engine that does not answer, warnings under `check --strict`."""
+    USAGE = 2
+    """A person must change something first: an option, the configuration, a port in use."""
+    INTERRUPTED = 130
+    """Ctrl-C during a command that is not the gateway (which ends with 0)."""

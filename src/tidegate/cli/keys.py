@@ -1,0 +1,102 @@
+"""`tidegate keys`: make, list, revoke and rotate API keys in the state directory. A running gateway follows within a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.adapters.keys.store import KeyStore
+from tidegate.admin.keys import KeyRequest, RotationRequest, ShownKey, ShownToken, create_key, list_keys, revoke_key, rotate_key
+from tidegate.cli.exits import Exit
+from tidegate.node.state_directory import make_private
+from tidegate.wiring import KEYS_FILE
+
+
+def create(directory: Path, request: KeyRequest, *, as_json: bool) -> int:
+    make_private(directory)
+    with _store(directory) as store:
+        _show_token(create_key(store, request, now=_wall_clock()), as_json=as_json)
+    return Exit.OK
+
+
+def show(directory: Path, *, as_json: bool, everything: bool) -> int:
+    """List keys; revoked and expired ones only with `everything`."""
+    with _store(directory) as store:
+        keys = [key for key in list_keys(store, now=_wall_clock()) if everything or key.state == "active"]
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode({"keys": keys})).decode())
+    elif keys:
+        Console(soft_wrap=True).print(_table(keys))
+    else:
+        sys.stderr.write(f"There are no keys in {directory}. Make one with `tidegate keys create --name NAME`.\n")
+    return Exit.OK
+
+
+def revoke(directory: Path, key_id: str, *, as_json: bool) -> int:
+    with _store(directory) as store:
+        revoke_key(store, key_id, now=_wall_clock())
+    print(msgspec.json.encode({"revoked": key_id}).decode() if as_json else "Revoked. A running gateway refuses the key within a second.")
+    return Exit.OK
+
+
+def rotate(directory: Path, key_id: str, *, grace_s: float, as_json: bool) -> int:
+    with _store(directory) as store:
+        _show_token(rotate_key(store, key_id, RotationRequest(grace_s), now=_wall_clock()), as_json=as_json)
+    if not as_json and grace_s:
+        sys.stderr.write(f"The old key works for another {grace_s:g} s.\n")
+    return Exit.OK
+
+
+@contextmanager
+def _store(directory: Path) -> Iterator[KeyStore]:
+    make_private(directory)
+    store = KeyStore(directory / KEYS_FILE)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _show_token(token: ShownToken, *, as_json: bool) -> None:
+    """Print the key alone on standard output, so that it can be captured, and the words for people beside it."""
+    if as_json:
+        print(msgspec.json.encode(token).decode())
+        return
+    print(token.key)
+    sys.stderr.write(f"This is key {token.key_id}, and the only time it is shown. Send it as `Authorization: Bearer <key>`.\n")
+
+
+def _table(keys: list[ShownKey]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("key", "name", "tenant", "user", "tier", "limits", "models", "state", "created"):
+        table.add_column(heading, overflow="fold")
+    for key in keys:
+        table.add_row(
+            key.key_id,
+            f"{key.name} (admin)" if key.admin else key.name,
+            key.tenant,
+            key.user,
+            key.tier,
+            _limits(key),
+            " ".join(key.models),
+            key.state,
+            datetime.fromtimestamp(key.created_at, UTC).strftime("%Y-%m-%d %H:%M"),
+        )
+    return table
+
+
+def _limits(key: ShownKey) -> str:
+    ceilings = ((key.tokens_per_minute, "tokens/min"), (key.requests_per_minute, "requests/min"), (key.concurrency, "at once"))
+    return ", ".join(f"{ceiling:,} {unit}" for ceiling, unit in ceilings if ceiling is not None) or "of its tier"
+
+
+def _wall_clock() -> float:
+    return time.clock_gettime(time.CLOCK_REALTIME)

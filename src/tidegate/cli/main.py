@@ -1,0 +1,248 @@
+"""The `tidegate` command: what can be said on the command line, and what its exit status means.
+
+0: it worked (for the gateway: it was stopped in order). 1: it ran, and the answer is bad. 2: an option, the configuration or the machine
+needs a person first. 130: interrupted. A failure is one message on standard error, never a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from tidegate import __version__
+from tidegate.adapters.records.lines import LogFormat
+from tidegate.cli.configured import Overrides, effective, find_file, state_directory
+from tidegate.cli.exits import Exit
+from tidegate.errors import ClientError, ConfigurationError, TidegateError
+
+_EXIT_CODES = """\
+Exit codes: 0 it worked; 1 it ran, and the answer is bad; 2 an option, the configuration or the machine needs a person first; 130
+interrupted.\
+"""
+
+Config = Annotated[
+    Path | None, Parameter(name=["--config", "-c"], help="The configuration file; without it `tidegate.yaml` here, if there is one.")
+]
+Port = Annotated[int | None, Parameter(help="Port of the API instead of the configured one; 0 takes a free one.")]
+Host = Annotated[str | None, Parameter(help="Address of the API instead of the configured one.")]
+AdminPort = Annotated[int | None, Parameter(help="Port of the admin API instead of the configured one; 0 takes a free one.")]
+Workers = Annotated[int | None, Parameter(help="Worker processes instead of the configured number.")]
+StateDirectory = Annotated[Path | None, Parameter(help="Where keys, records and sockets live, instead of the configured directory.")]
+Engine = Annotated[
+    bool | None, Parameter(name="--engine", negative="--no-engine", help="Run the local model, or do not, whatever the file says.")
+]
+Format = Annotated[LogFormat, Parameter(help="How log lines look: `logfmt` for people, `json` for collectors.")]
+Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")]
+KeyId = Annotated[str, Parameter(help="The key's id, the beginning of it, or the key itself.")]
+
+
+def build_app() -> App:
+    """Declare every command."""
+    app = App(
+        name="tidegate",
+        help="Meters, routes, protects and explains every token between applications and LLMs.",
+        help_epilogue=_EXIT_CODES,
+        help_format="markdown",
+        version=__version__,
+    )
+    app["--help"].group = app["--version"].group = Group("Other", sort_key=9)
+    for command in (up, serve, check, version):
+        app.command(command)
+    keys = App(name="keys", help="Make, list, revoke and rotate API keys. A running gateway follows within a second.")
+    keys.command(create)
+    keys.command(list_, name="list")
+    keys.command(revoke)
+    keys.command(rotate)
+    app.command(keys)
+    doctor = App(name="doctor", help="Find out what is wrong, and what to do.")
+    doctor.command(engine)
+    app.command(doctor)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; give the exit status."""
+    try:
+        result = build_app()(
+            sys.argv[1:] if arguments is None else list(arguments), exit_on_error=False, print_error=True, result_action="return_value"
+        )
+    except CycloptsError:
+        return Exit.USAGE  # cyclopts has printed what is wrong
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush does not complain
+        return Exit.FAILED
+    except TidegateError as error:
+        sys.stderr.write(f"tidegate: {error.message.rstrip()}\n")
+        return Exit.USAGE if isinstance(error, ConfigurationError | ClientError) else Exit.FAILED
+    return int(result) if isinstance(result, int) else Exit.OK
+
+
+# ── the gateway ───────────────────────────────────────────────────────────────
+
+
+def up(
+    *,
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    admin_port: AdminPort = None,
+    workers: Workers = None,
+    state_directory: StateDirectory = None,
+    engine: Engine = None,
+    log_format: Format = LogFormat.LOGFMT,
+) -> int:
+    """Run a gateway for development: no configuration needed, a key is made, a small model runs beside it.
+
+    The state directory (`.tidegate`) is made on the first run, with one key in `dev-key`. Prints what to paste. Ctrl-C stops everything.
+    """
+    from tidegate.cli import gateway
+
+    overrides = Overrides(host, port, admin_port, workers, state_directory, engine)
+    return gateway.up(find_file(config), overrides, log_format=log_format)
+
+
+def serve(
+    *,
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    admin_port: AdminPort = None,
+    workers: Workers = None,
+    state_directory: StateDirectory = None,
+    engine: Engine = None,
+    log_format: Format = LogFormat.LOGFMT,
+) -> int:
+    """Run a gateway for production: plain log lines, no key is made.
+
+    SIGTERM or Ctrl-C: not ready, accept nothing more, let running requests finish up to `server.drain_timeout_s`, then stop; a second one
+    stops at once. SIGHUP: read the configuration again, all or nothing.
+    """
+    from tidegate.cli import gateway
+
+    file = find_file(config)
+    if file is None:
+        raise ConfigurationError("There is no tidegate.yaml here. Name the file with --config, or use `tidegate up` to start without one.")
+    overrides = Overrides(host, port, admin_port, workers, state_directory, engine)
+    return gateway.serve(file, overrides, log_format=log_format)
+
+
+def check(*, config: Config = None) -> int:
+    """Check a configuration, and show what the gateway would do with it.
+
+    Problems come with their lines on standard error, the effective configuration on standard output. Exits with 0 when there is no
+    problem, with 1 when there are warnings only, with 2 when the configuration is refused.
+    """
+    from tidegate.cli.check import check as run
+
+    return run(find_file(config))
+
+
+def version() -> int:
+    """Print the versions of Tidegate, Python and the machine."""
+    print(f"tidegate {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
+    return Exit.OK
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────
+
+
+def create(
+    *,
+    name: Annotated[str, Parameter(help="What the key is for; shown in lists.")],
+    tenant: Annotated[str, Parameter(help="Whose usage it is.")] = "default",
+    user: Annotated[str | None, Parameter(help="Who calls; without it, the name.")] = None,
+    tier: Annotated[str, Parameter(help="Tier of the configuration whose limits apply.")] = "default",
+    tokens_per_minute: Annotated[int | None, Parameter(help="Limit of tokens in any 60 s, instead of the tier's.")] = None,
+    requests_per_minute: Annotated[int | None, Parameter(help="Limit of requests in any 60 s, instead of the tier's.")] = None,
+    concurrency: Annotated[int | None, Parameter(help="Limit of requests at the same time, instead of the tier's.")] = None,
+    model: Annotated[
+        tuple[str, ...], Parameter(help="Model name or pattern it may use; may be repeated.", negative="", show_default=" ".join)
+    ] = ("*",),
+    admin: Annotated[bool, Parameter(help="It may use the admin API.", negative="", show_default=False)] = False,
+    expires_in_days: Annotated[float | None, Parameter(help="It stops working after this time.")] = None,
+    config: Config = None,
+    state_directory: StateDirectory = None,
+    json: Json = False,
+) -> int:
+    """Make a key. It is printed on standard output, once."""
+    from tidegate.admin.keys import KeyRequest
+    from tidegate.cli import keys
+
+    request = KeyRequest(
+        name=name,
+        tenant=tenant,
+        user=user,
+        tier=tier,
+        tokens_per_minute=tokens_per_minute,
+        requests_per_minute=requests_per_minute,
+        concurrency=concurrency,
+        models=model,
+        admin=admin,
+        expires_in_s=None if expires_in_days is None else expires_in_days * 86_400,
+    )
+    return keys.create(_state_directory(config, state_directory), request, as_json=json)
+
+
+def list_(
+    *,
+    everything: Annotated[bool, Parameter(name="--all", negative="", show_default=False, help="Revoked and expired keys too.")] = False,
+    config: Config = None,
+    state_directory: StateDirectory = None,
+    json: Json = False,
+) -> int:
+    """List keys. The keys themselves are not kept and cannot be shown."""
+    from tidegate.cli import keys
+
+    return keys.show(_state_directory(config, state_directory), as_json=json, everything=everything)
+
+
+def revoke(key: KeyId, /, *, config: Config = None, state_directory: StateDirectory = None, json: Json = False) -> int:
+    """Stop a key for good."""
+    from tidegate.cli import keys
+
+    return keys.revoke(_state_directory(config, state_directory), key, as_json=json)
+
+
+def rotate(
+    key: KeyId,
+    /,
+    *,
+    grace_s: Annotated[float, Parameter(help="How long the old key still works, in seconds.")] = 0.0,
+    config: Config = None,
+    state_directory: StateDirectory = None,
+    json: Json = False,
+) -> int:
+    """Make another key with the same id, limits and rights, and stop the old one."""
+    from tidegate.cli import keys
+
+    return keys.rotate(_state_directory(config, state_directory), key, grace_s=grace_s, as_json=json)
+
+
+def _state_directory(config: Path | None, chosen: Path | None) -> Path:
+    return state_directory(config, chosen)
+
+
+# ── doctor ────────────────────────────────────────────────────────────────────
+
+
+def engine(*, config: Config = None) -> int:
+    """Start the local model once, measure it, and say what is wrong. Can be run beside a gateway."""
+    from tidegate.adapters.engine.doctor import render, run_doctor
+    from tidegate.node.engine import engine_settings
+
+    report = asyncio.run(run_doctor(engine_settings(effective(find_file(config)))))
+    print(render(report))
+    return Exit.OK if report.healthy else Exit.FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

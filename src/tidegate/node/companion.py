@@ -1,0 +1,96 @@
+"""Keeps one auxiliary process running: the counting process.
+
+The gateway works without it (counts become estimates), so its death is never fatal: it is started again after a growing pause, for ever.
+Its standard input is its lifeline: the process ends when this one does, however that happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.node.restarts import RestartPolicy, Restarts
+
+END_GRACE_S = 2.0
+"""Between SIGTERM and SIGKILL: it holds nothing that must be saved."""
+POLICY = RestartPolicy(first_pause_s=0.5, longest_pause_s=30.0, healthy_s=60.0, give_up_after=None)
+
+_LOG = logging.getLogger("tidegate.node")
+
+
+class CompanionStatistics(msgspec.Struct, frozen=True):
+    running: bool
+    restarts: int
+
+
+class Companion:
+    """One child process, from `run` until that is cancelled."""
+
+    def __init__(self, name: str, command: Sequence[str], *, policy: RestartPolicy = POLICY) -> None:
+        self._name = name
+        self._command = tuple(command)
+        self._restarts = Restarts(policy)
+        self._process: asyncio.subprocess.Process | None = None
+
+    def __repr__(self) -> str:
+        return f"Companion({self._name}, running={self._process is not None}, restarts={self._restarts.count})"
+
+    def statistics(self) -> CompanionStatistics:
+        return CompanionStatistics(running=self._process is not None, restarts=self._restarts.count)
+
+    async def run(self) -> None:
+        """Keep it running; ends only by cancellation, and then the process is gone."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            reason = await self._one_life()
+            now = loop.time()
+            pause_s = self._restarts.died(lived_s=now - began, now=now)
+            _LOG.warning("%s.exited %s; it is started again", self._name, reason)
+            await asyncio.sleep(pause_s or 0.0)
+
+    def kill(self) -> None:
+        """End the process at once; for a forced stop."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    async def _one_life(self) -> str:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            return f"could not be started ({error})"
+        self._process = process
+        try:
+            return how_it_ended(await process.wait())
+        finally:
+            self._process = None
+            await end(process, grace_s=END_GRACE_S)
+
+
+async def end(process: asyncio.subprocess.Process, *, grace_s: float) -> None:
+    """Close its lifeline, SIGTERM, then SIGKILL; returns when it is reaped, even if the caller is cancelled meanwhile."""
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(grace_s):
+            await process.wait()
+    except TimeoutError:
+        pass  # it ignores SIGTERM
+    finally:
+        if process.returncode is None:
+            process.kill()
+    await process.wait()
+
+
+def how_it_ended(code: int) -> str:
+    """Say an exit status in words."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"

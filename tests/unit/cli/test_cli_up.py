@@ -1,0 +1,135 @@
+"""`tidegate up` as a person meets it: one command, and what it prints works when pasted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tidegate.cli.banner import ANY_MODEL, curl_snippet, example_model, python_snippet
+from tidegate.config.schema import Configuration, DialectName, LocalEngineSection, RouteSection, TargetSection, UpstreamSection
+from tidegate.testing import ThreadedUpstream
+
+DEADLINE_S = 30.0
+
+
+class Up:
+    """A running `tidegate up` in a directory, and what it printed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.output = directory / "output"
+        self.log = directory / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> str:
+        """Start, and wait until it says how to stop it; give what it printed."""
+        with self.output.open("wb") as output, self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tidegate.cli.main", "up", "--port", "0", "--admin-port", "0"],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                env={name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
+            )
+        deadline = time.monotonic() + DEADLINE_S
+        while "Ctrl-C" not in self.output.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
+        return self.output.read_text()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """`tidegate up` before a scripted upstream, without the local engine."""
+    with ThreadedUpstream(models=("scripted",), api_key="sk-upstream-canary") as upstream:
+        configuration = {
+            "local_engine": {"enabled": False},
+            "upstreams": {
+                "there": {"dialect": "vllm", "base_url": upstream.base_url, "api_key": "sk-upstream-canary", "models": ["scripted"]},
+            },
+        }
+        (tmp_path / "tidegate.yaml").write_text(json.dumps(configuration))
+        under_test = Up(tmp_path)
+        try:
+            yield under_test
+        finally:
+            if under_test.process is not None and under_test.process.poll() is None:
+                under_test.process.kill()
+                under_test.process.wait()
+
+
+def test_what_is_printed_works_when_pasted(up: Up) -> None:
+    """The curl line streams an answer to its `[DONE]`, the Python program prints text, and Ctrl-C ends with 0."""
+    printed = up.start()
+    curl = printed[printed.index("curl -N") :].partition("\n\n")[0]
+    assert _run_curl(curl).rstrip().endswith("data: [DONE]")
+    program = printed[printed.index("from openai") : printed.index("Ctrl-C")]
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+    assert up.stop() == 0
+    assert "request.finished" in up.log.read_text()
+    assert "sk-upstream-canary" not in up.log.read_text()
+
+
+def test_the_second_start_shows_the_same_key(up: Up) -> None:
+    """A key pasted into an application's settings works tomorrow too; the state directory is its owner's."""
+    first = re.search(r"tg-\S+", up.start())
+    assert up.stop() == 0
+    second = re.search(r"tg-\S+", up.start())
+    assert up.stop() == 0
+    assert first is not None
+    assert second is not None
+    assert first[0] == second[0]
+    assert (up.directory / ".tidegate").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("model", ["plain", 'it\'s "quoted" $(id) `id` \\ 模型'])
+def test_snippets_survive_the_shell_and_the_interpreter(model: str) -> None:
+    """A model name with quotes is data in both."""
+    words = shlex.split(curl_snippet("http://127.0.0.1:1", "tg-key", model).replace("\\\n", " "))
+    assert json.loads(words[words.index("-d") + 1])["model"] == model
+    compile(python_snippet("http://127.0.0.1:1", "tg-key", model), "pasted", "exec")
+    assert repr(model) in python_snippet("http://127.0.0.1:1", "tg-key", model)
+
+
+def test_the_model_shown_is_one_that_answers() -> None:
+    """The local model when it runs, else a name from the configuration, never a pattern."""
+    off = LocalEngineSection(enabled=False)
+    upstream = UpstreamSection(dialect=DialectName.VLLM, base_url="http://127.0.0.1:1/v1", models=("served",))
+    patterns = (RouteSection(model="q*", targets=(TargetSection(upstream="u"),)),)
+    assert example_model(Configuration()) == "smollm2-135m-instruct"
+    assert example_model(Configuration(local_engine=off, routes=patterns, upstreams={"u": upstream})) == "served"
+    assert example_model(Configuration(local_engine=off)) == ANY_MODEL
+
+
+def _run_curl(command: str) -> str:
+    """Run the line in a shell; where there is no curl, send what it would send."""
+    if shutil.which("curl") is not None:
+        return subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
+    words = shlex.split(command.replace("\\\n", " "))
+    headers = dict(word.split(": ", 1) for flag, word in pairwise(words) if flag == "-H")
+    request = urllib.request.Request(words[2], data=words[words.index("-d") + 1].encode(), headers=headers)  # noqa: S310  loopback
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310  loopback
+        text: str = answer.read().decode()
+        return text

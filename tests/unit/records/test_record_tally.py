@@ -1,0 +1,134 @@
+"""Counting records: bounded labels, exact sums."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.adapters.metrics.tally import MAX_LABELS, OVERHEAD_BOUNDS, RecordTally
+from tidegate.domain.outcome import Outcome
+from tidegate.domain.record import RequestRecord
+from tidegate.domain.statistics import Histogram, RequestTally, TokenTally, UpstreamStatistics, WorkerStatistics, retired, total
+from tidegate.domain.usage import Evidence, Usage
+
+PLAIN = RequestRecord(
+    request_id="r", started_at=0.0, operation="chat", outcome=Outcome.OK, status=200, duration_s=0.2, route="qwen*", upstream="vllm"
+)
+
+
+def test_invented_names_become_one_series() -> None:
+    """X1: 10,000 model names chosen by clients leave one series, `other`."""
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    for number in range(10_000):
+        tally.record(
+            msgspec.structs.replace(PLAIN, route=f"model-{number}", upstream=f"up-{number}", model=f"m-{number}", tenant=f"t-{number}")
+        )
+    statistics = tally.statistics()
+    assert statistics.requests == (RequestTally("chat", "other", "other", "ok", 10_000),)
+    assert [each.route for each in statistics.histograms] == ["other"]
+
+
+def test_invented_operations_become_other() -> None:
+    """Every label is bounded, not only the route."""
+    tally = RecordTally()
+    tally.record(msgspec.structs.replace(PLAIN, operation="rm -rf", route="", upstream=""))
+    assert tally.statistics().requests == (RequestTally("other", "none", "none", "ok", 1),)
+
+
+def test_configured_labels_are_kept_apart() -> None:
+    """Routes, upstreams and outcomes of the configuration have their own series."""
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    tally.record(PLAIN)
+    tally.record(msgspec.structs.replace(PLAIN, outcome=Outcome.FAILED_TIMEOUT))
+    tally.record(PLAIN)
+    assert set(tally.statistics().requests) == {
+        RequestTally("chat", "qwen*", "vllm", "ok", 2),
+        RequestTally("chat", "qwen*", "vllm", "failed_timeout", 1),
+    }
+
+
+def test_a_reload_adds_labels_and_keeps_the_old() -> None:
+    """Counters of a route that is gone do not move to another series."""
+    tally = RecordTally(routes=["old"], upstreams=["vllm"])
+    tally.record(msgspec.structs.replace(PLAIN, route="old"))
+    tally.record(msgspec.structs.replace(PLAIN, route="fresh"))
+    tally.allow(routes=["fresh"], upstreams=[])
+    tally.record(msgspec.structs.replace(PLAIN, route="fresh"))
+    assert {each.route: each.count for each in tally.statistics().requests} == {"old": 1, "other": 1, "fresh": 1}
+
+
+def test_even_configured_labels_are_bounded() -> None:
+    """Many reloads with ever different routes cannot grow the tables without end."""
+    tally = RecordTally()
+    for number in range(MAX_LABELS + 100):
+        tally.allow(routes=[f"route-{number}"], upstreams=[])
+        tally.record(msgspec.structs.replace(PLAIN, route=f"route-{number}", upstream=""))
+    assert len(tally.statistics().requests) == MAX_LABELS + 1
+
+
+@given(usages=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 10_000), st.sampled_from(Evidence))))
+def test_tokens_add_up(usages: list[tuple[int, int, Evidence]]) -> None:
+    """Law: the sum over classes and evidence is the sum of what the records say."""
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    for prompt, completion, evidence in usages:
+        tally.record(msgspec.structs.replace(PLAIN, usage=Usage(prompt_tokens=prompt, completion_tokens=completion), evidence=evidence))
+    tokens = tally.statistics().tokens
+    assert sum(each.tokens for each in tokens) == sum(prompt + completion for prompt, completion, _ in usages)
+    for evidence in Evidence:
+        expected = sum(prompt for prompt, _, known in usages if known is evidence)
+        assert sum(each.tokens for each in tokens if each.evidence == evidence and each.token_class == "prompt") == expected
+
+
+@given(durations=st.lists(st.floats(0, 1e4)))
+def test_every_observation_is_in_one_bucket(durations: list[float]) -> None:
+    """Law: bucket counts sum to the number of records, and the sum is the sum."""
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    for duration in durations:
+        tally.record(msgspec.structs.replace(PLAIN, duration_s=duration))
+    for histograms in tally.statistics().histograms:
+        assert sum(histograms.duration.counts) == len(durations)
+        assert histograms.duration.total == pytest.approx(sum(durations))
+        assert sum(histograms.ttft.counts) == 0
+
+
+def test_overhead_is_what_neither_client_nor_upstream_waited_for() -> None:
+    """Overhead is the request's time less the time an attempt ran, never negative; a value on a bound is inside it."""
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    tally.record(msgspec.structs.replace(PLAIN, duration_s=1.0005, upstream_s=1.0))
+    tally.record(msgspec.structs.replace(PLAIN, duration_s=1.0, upstream_s=1.1))
+    (histograms,) = tally.statistics().histograms
+    assert histograms.overhead.counts[0] == 1
+    assert sum(histograms.overhead.counts[: OVERHEAD_BOUNDS.index(0.001) + 1]) == 2
+
+
+def test_reports_of_workers_are_summed() -> None:
+    """Counts of equal labels and histograms add; an upstream is ready when one worker can use it."""
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    tally.record(msgspec.structs.replace(PLAIN, usage=Usage(prompt_tokens=3), evidence=Evidence.REPORTED))
+    up = UpstreamStatistics(name="vllm", ready=True, levels={"connections_open": 2})
+    down = UpstreamStatistics(name="vllm", ready=False, detail="refused", levels={"connections_open": 1})
+    one = WorkerStatistics(requests=tally.statistics(), levels={"server.connections_open": 3}, upstreams=(up,))
+    two = WorkerStatistics(ready=False, requests=tally.statistics(), levels={"server.connections_open": 4}, upstreams=(down,))
+    both = total([one, two])
+    assert both.requests.requests == (RequestTally("chat", "qwen*", "vllm", "ok", 2),)
+    assert both.requests.tokens == (TokenTally("qwen*", "prompt", "reported", 6),)
+    assert sum(both.requests.histograms[0].duration.counts) == 2
+    assert (both.ready, both.levels) == (False, {"server.connections_open": 7})
+    assert both.upstreams == (UpstreamStatistics(name="vllm", ready=True, levels={"connections_open": 3}),)
+
+
+def test_an_ended_worker_leaves_its_counters_only() -> None:
+    """After a worker is replaced, sums of counters do not fall and levels do not linger."""
+    pool = UpstreamStatistics(name="vllm", ready=True, levels={"connections_open": 2}, counters={"requests": 5})
+    report = WorkerStatistics(levels={"server.connections_open": 3}, counters={"server.requests": 9}, upstreams=(pool,))
+    kept = retired(report)
+    assert (kept.levels, kept.counters) == ({}, {"server.requests": 9})
+    assert kept.upstreams == (UpstreamStatistics(name="vllm", ready=False, counters={"requests": 5}),)
+
+
+def test_histograms_of_different_bounds_do_not_add() -> None:
+    """Adding them would give nonsense silently."""
+    with pytest.raises(AssertionError):
+        Histogram((1.0,), (0, 0)).plus(Histogram((2.0,), (0, 0)))
