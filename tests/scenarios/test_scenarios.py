@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from live_driver import LiveRun
-from stories import STORIES, Story
+from tests.scenarios.live_driver import LiveRun
+from tests.scenarios.stories import STORIES, Story
 
 from tidegate.domain.outcome import Outcome
 from tidegate.flow.actions import Finish

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.adapters.engine.settings import EngineState
+from tidegate.adapters.records.lines import LogFormat
 from tidegate.config.schema import Configuration
 from tidegate.domain.statistics import RequestStatistics, RequestTally, WorkerStatistics
 from tidegate.errors import ConfigurationError, TidegateError
@@ -136,6 +137,7 @@ async def open_worker(
     state_directory: Path,  # noqa: ARG001  as above
     engine: EngineState | None,
     counter_socket: Path | None,  # noqa: ARG001  as above
+    log_format: LogFormat = LogFormat.LOGFMT,  # noqa: ARG001  as above
 ) -> StandIn:
     match os.environ.get("STAND_IN"):
         case "dies":
