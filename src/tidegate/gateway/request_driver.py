@@ -307,6 +307,7 @@ class RequestDriver:
 
     def _close(self) -> None:
         self._finished = True
+        self._attempt = None  # the attempt knows us: without the circle both go at once, and the collector has nothing to do
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -82,7 +82,7 @@ def limit_headers(state: LimitState) -> Headers:
         headers += (
             (b"x-ratelimit-limit-requests", b"%d" % requests.ceiling),
             (b"x-ratelimit-remaining-requests", b"%d" % _remaining(requests)),
-            (b"x-ratelimit-reset-requests", go_duration(requests.reset_s).encode("ascii")),
+            (b"x-ratelimit-reset-requests", _reset_value(requests.reset_s)),
         )
         policies.append(b'"rpm";q=%d;w=60' % requests.ceiling)
         standings.append(b'"rpm";r=%d;t=%d' % (_remaining(requests), math.ceil(requests.reset_s)))
@@ -90,7 +90,7 @@ def limit_headers(state: LimitState) -> Headers:
         headers += (
             (b"x-ratelimit-limit-tokens", b"%d" % tokens.ceiling),
             (b"x-ratelimit-remaining-tokens", b"%d" % _remaining(tokens)),
-            (b"x-ratelimit-reset-tokens", go_duration(tokens.reset_s).encode("ascii")),
+            (b"x-ratelimit-reset-tokens", _reset_value(tokens.reset_s)),
         )
         policies.append(b'"tpm";q=%d;w=60' % tokens.ceiling)
         standings.append(b'"tpm";r=%d;t=%d' % (_remaining(tokens), math.ceil(tokens.reset_s)))
@@ -142,6 +142,15 @@ def parse_go_duration(text: str) -> float | None:
         total += float(part[1]) * _GO_UNITS[part[2]]
         position = part.end()
     return total if position else None
+
+
+_WHOLE_SECONDS = tuple(go_duration(second).encode("ascii") for second in range(64))
+
+
+def _reset_value(seconds: float) -> bytes:
+    """Write a window's reset in whole seconds, rounded up: a window lasts about a minute, and this runs for every response."""
+    whole = math.ceil(seconds)
+    return _WHOLE_SECONDS[whole] if 0 <= whole < len(_WHOLE_SECONDS) else go_duration(whole).encode("ascii")
 
 
 # ── when an upstream wants us back ───────────────────────────────────────────────

@@ -40,11 +40,11 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 def parse_request(operation: Operation, body: bytes) -> ParsedRequest | ClientError:
     """Read the body of a POST; a refusal names the field or the position, and what to send instead."""
-    text = _text(body)
-    if isinstance(text, ClientError):
-        return text
+    unreadable = _unreadable(body)
+    if unreadable is not None:
+        return unreadable
     try:
-        parsed = _parse(operation, body, text)
+        parsed = _parse(operation, body)
         return parsed if isinstance(parsed, ClientError) else _without_ambiguity(parsed)
     except msgspec.ValidationError as error:
         return _wrong_field(str(error))
@@ -54,32 +54,34 @@ def parse_request(operation: Operation, body: bytes) -> ParsedRequest | ClientEr
         return InvalidJson("The request body is nested too deeply (more than about 1000 levels): send flatter JSON.")
 
 
-def _text(body: bytes) -> str | ClientError:
-    if not body.strip():
+def _unreadable(body: bytes) -> ClientError | None:
+    if not body or body.isspace():
         return InvalidJson("The request body is empty: send a JSON object, with the header Content-Type: application/json.")
     if body.startswith(_BOMS):
         return InvalidJson("The request body starts with a byte order mark (byte 0): send plain UTF-8 without one.")
-    try:
-        return body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return InvalidJson(f"The request body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}. Encode it as UTF-8.")
+    if not body.isascii():
+        try:
+            body.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return InvalidJson(f"The request body is not UTF-8: byte {error.start} is 0x{body[error.start]:02x}. Encode it as UTF-8.")
+    return None
 
 
-def _parse(operation: Operation, body: bytes, text: str) -> ParsedRequest | ClientError:
+def _parse(operation: Operation, body: bytes) -> ParsedRequest | ClientError:
     match operation:
         case Operation.CHAT:
-            return _parse_chat(body, text)
+            return _parse_chat(body)
         case Operation.COMPLETION:
-            return _parse_completion(body, text)
+            return _parse_completion(body)
         case Operation.EMBEDDING:
-            return _parse_embedding(body, text)
+            return _parse_embedding(body)
         case Operation.TOKENIZE:
-            return _parse_tokenize(body, text)
+            return _parse_tokenize(body)
         case Operation.MODELS | Operation.MODEL:
             raise AssertionError(f"{operation} has no body")
 
 
-def _parse_chat(body: bytes, text: str) -> ParsedRequest:
+def _parse_chat(body: bytes) -> ParsedRequest:
     head = CHAT.decode(body)
     return ParsedRequest(
         operation=Operation.CHAT,
@@ -89,11 +91,11 @@ def _parse_chat(body: bytes, text: str) -> ParsedRequest:
         wants_usage=_wants_usage(head.stream_options),
         max_completion_tokens=_larger(head.max_tokens, head.max_completion_tokens),
         choices=head.n or 1,
-        prompt_tokens_bound=chat_bound(body, text, has_tools=_given(head.tools) or _given(head.functions)),
+        prompt_tokens_bound=chat_bound(body, has_tools=_given(head.tools) or _given(head.functions)),
     )
 
 
-def _parse_completion(body: bytes, text: str) -> ParsedRequest | ClientError:
+def _parse_completion(body: bytes) -> ParsedRequest | ClientError:
     head = COMPLETION.decode(body)
     prompts = _measure(head.prompt)
     if prompts is None:
@@ -106,11 +108,11 @@ def _parse_completion(body: bytes, text: str) -> ParsedRequest | ClientError:
         wants_usage=_wants_usage(head.stream_options),
         max_completion_tokens=_larger(head.max_tokens, head.max_completion_tokens),
         choices=max(head.n or 1, head.best_of or 1) * prompts.count,
-        prompt_tokens_bound=_plain_bound(body, text, prompts, head.prompt),
+        prompt_tokens_bound=_plain_bound(body, prompts, head.prompt),
     )
 
 
-def _parse_embedding(body: bytes, text: str) -> ParsedRequest | ClientError:
+def _parse_embedding(body: bytes) -> ParsedRequest | ClientError:
     head = EMBEDDING.decode(body)
     inputs = _measure(head.input)
     if inputs is None:
@@ -119,18 +121,18 @@ def _parse_embedding(body: bytes, text: str) -> ParsedRequest | ClientError:
         operation=Operation.EMBEDDING,
         model=ModelName(head.model),
         body=body,
-        prompt_tokens_bound=_plain_bound(body, text, inputs, head.input),
+        prompt_tokens_bound=_plain_bound(body, inputs, head.input),
     )
 
 
-def _parse_tokenize(body: bytes, text: str) -> ParsedRequest | ClientError:
+def _parse_tokenize(body: bytes) -> ParsedRequest | ClientError:
     head = TOKENIZE.decode(body)
     if (head.prompt is None) == (head.messages is None):
         return InvalidParameter('Send either "prompt", a string, or "messages", a list as for /v1/chat/completions.', param="prompt")
     if head.messages is not None:
-        bound = chat_bound(body, text, has_tools=_given(head.tools))
+        bound = chat_bound(body, has_tools=_given(head.tools))
     else:
-        bound = plain_bound(body, text, prompt_bytes=0, token_ids=None, prompts=1)
+        bound = plain_bound(body, prompt_bytes=0, token_ids=None, prompts=1)
     return ParsedRequest(operation=Operation.TOKENIZE, model=ModelName(head.model), body=body, prompt_tokens_bound=bound)
 
 
@@ -170,8 +172,8 @@ def _measure(raw: msgspec.Raw) -> _Prompts | None:
     return _Prompts(count=1)
 
 
-def _plain_bound(body: bytes, text: str, prompts: _Prompts, raw: msgspec.Raw) -> int:
-    return plain_bound(body, text, prompt_bytes=len(bytes(raw)), token_ids=prompts.token_ids, prompts=prompts.count)
+def _plain_bound(body: bytes, prompts: _Prompts, raw: msgspec.Raw) -> int:
+    return plain_bound(body, prompt_bytes=len(bytes(raw)), token_ids=prompts.token_ids, prompts=prompts.count)
 
 
 # ── one meaning only ──────────────────────────────────────────────────────────────

@@ -14,9 +14,6 @@ Lists of token ids count by their ids.
 
 from __future__ import annotations
 
-import re
-import unicodedata
-
 import msgspec
 
 TEMPLATE_TOKENS = 128
@@ -28,15 +25,11 @@ PLAIN_TOKENS = 8
 IMAGE_TOKENS = 16_384
 """The most that the Qwen-VL family makes of one picture."""
 
-_MAX_EXACT_NFC_BYTES = 65_536
-"""Up to this size Unicode's own check decides; it can take 0.2 µs a character, too long for the event loop beyond (case R1)."""
-_MAY_LENGTHEN = re.compile(
-    "[\u0300-\u036f\u0483-\u1dff\u20d0-\u20ff\u2adc\u2cef-\u2cf1\u2d7f\u2de0-\u2dff\u302a-\u302f\u3099\u309a"
-    "\ua66f-\uabff\uf900-\ufb4f\ufe20-\ufe2f\U00010000-\U0001efff\U0001fbff-\U0010ffff]"
-)
-"""Characters that NFC makes longer, and combining marks, which can pull a composed neighbour apart (a test goes through all of Unicode)."""
 _HARMLESS_BYTES = bytes(set(range(256)) - {0xCC, 0xCD, 0xD2, *range(0xD6, 0xE4), 0xEA, *range(0xEF, 256)})
-"""Bytes of UTF-8 that begin no such character: ASCII, continuation bytes, Latin, Greek, Cyrillic, most of Chinese, Hangul."""
+"""Bytes of UTF-8 that begin no character which NFC can lengthen, alone or by a mark: ASCII, continuation
+bytes, Latin, most of Chinese, Hangul.
+
+Chinese punctuation and kana share their first byte with a few that can: they are charged without need, which a bound may do."""
 _NFC_SURPLUS = 3
 _NFC_SURPLUS_OF_FOUR_BYTES = 8
 """The most bytes that one character can cost more after NFC, the effect of a mark on its neighbour included."""
@@ -57,20 +50,18 @@ class _Conversation(msgspec.Struct, gc=False):
 _CONVERSATION = msgspec.json.Decoder(_Conversation)
 
 
-def nfc_surplus(body: bytes, text: str) -> int:
-    """Bound the bytes that NFC may add to a text, given encoded and decoded."""
-    if text.isascii():
-        return 0
-    if len(body) <= _MAX_EXACT_NFC_BYTES and (_MAY_LENGTHEN.search(text) is None or unicodedata.is_normalized("NFC", text)):
-        return 0
+def nfc_surplus(body: bytes) -> int:
+    """Bound the bytes that NFC may add to a text in UTF-8. An escape in JSON is longer than what it stands for by more than that."""
     leads = body.translate(None, _HARMLESS_BYTES)
+    if not leads:
+        return 0
     of_four = len(leads) - len(leads.translate(None, b"\xf0\xf1\xf2\xf3\xf4"))
     return _NFC_SURPLUS * len(leads) + (_NFC_SURPLUS_OF_FOUR_BYTES - _NFC_SURPLUS) * of_four
 
 
-def chat_bound(body: bytes, text: str, *, has_tools: bool) -> int:
-    """Bound the prompt of a conversation; `text` is the decoded body."""
-    bound = len(body) + nfc_surplus(body, text) + TEMPLATE_TOKENS
+def chat_bound(body: bytes, *, has_tools: bool) -> int:
+    """Bound the prompt of a conversation."""
+    bound = len(body) + nfc_surplus(body) + TEMPLATE_TOKENS
     if has_tools or b'"tool_calls"' in body:
         bound += TOOLS_TOKENS + body.count(b",") + body.count(b":")
     if b'"image_url"' in body:
@@ -93,8 +84,8 @@ def _picture_difference(body: bytes) -> int:
     return difference
 
 
-def plain_bound(body: bytes, text: str, *, prompt_bytes: int, token_ids: int | None, prompts: int) -> int:
+def plain_bound(body: bytes, *, prompt_bytes: int, token_ids: int | None, prompts: int) -> int:
     """Bound prompts that no template touches: all bytes, or, for lists of ids, the ids and the bytes of everything else."""
     if token_ids is not None:
         return token_ids + PLAIN_TOKENS * prompts + len(body) - prompt_bytes
-    return len(body) + nfc_surplus(body, text) + PLAIN_TOKENS
+    return len(body) + nfc_surplus(body) + PLAIN_TOKENS

@@ -87,15 +87,15 @@ def test_law_the_bound_holds_against_the_real_tokenizer(tokenizer: qwen_tokenize
 
     rendered = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n<think>\n"
     assert len(tokenizer.encode(rendered)) <= request.prompt_tokens_bound
-    assert len(tokenizer.encode(unicodedata.normalize("NFC", text))) <= len(body) + nfc_surplus(body, body.decode())
+    assert len(tokenizer.encode(unicodedata.normalize("NFC", text))) <= len(body) + nfc_surplus(body)
 
 
-@pytest.mark.parametrize("repeat", [1, 4000], ids=["small: checked exactly", "large: charged per character"])
+@pytest.mark.parametrize("repeat", [1, 4000], ids=["short", "long"])
 @given(text=troubling_texts)
 @settings(max_examples=60, deadline=None)
 def test_law_normalisation_never_adds_more_than_the_surplus(repeat: int, text: str) -> None:
-    """The bytes that NFC adds are within the surplus, for texts checked exactly and for those too long to be."""
+    """The bytes that NFC adds are within the surplus."""
     long_text = text * repeat
     body = long_text.encode()
 
-    assert len(unicodedata.normalize("NFC", long_text).encode()) <= len(body) + nfc_surplus(body, long_text)
+    assert len(unicodedata.normalize("NFC", long_text).encode()) <= len(body) + nfc_surplus(body)

@@ -22,6 +22,8 @@ Value = str | int | float | bool | None
 LineFormat = Callable[[float, str, str, Mapping[str, Value]], str]
 """(instant, level, event, fields) -> one line with its newline. Words may follow the event's name after a space."""
 
+_PLAIN = re.compile(r"[A-Za-z0-9_./:-]{1,300}")
+"""Most values: nothing to cut, escape or quote."""
 _NEEDS_QUOTES = re.compile(r"""[\s"=\\]""")
 
 
@@ -52,7 +54,7 @@ def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) ->
 
 def timestamp(at: float) -> str:
     """Write seconds since the epoch as RFC 3339 in UTC with milliseconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def request_fields(record: RequestRecord) -> dict[str, Value]:
@@ -84,13 +86,13 @@ def request_fields(record: RequestRecord) -> dict[str, Value]:
 
 
 def _logfmt_value(value: Value) -> str:
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
     if isinstance(value, str):
+        if _PLAIN.fullmatch(value):
+            return value
         text = _cut(value)
         return text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else _quoted(text)
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return str(value)
 
 
