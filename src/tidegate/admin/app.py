@@ -71,8 +71,7 @@ class AdminApp:
             Route("/readyz", self.readyz, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/admin/status", self.status, methods=["GET"]),
-            Route("/admin/keys", self.list_keys, methods=["GET"]),
-            Route("/admin/keys", self.create_key, methods=["POST"]),
+            Route("/admin/keys", self.keys, methods=["GET", "POST"]),
             Route("/admin/keys/{key_id}", self.revoke_key, methods=["DELETE"]),
             Route("/admin/keys/{key_id}/rotate", self.rotate_key, methods=["POST"]),
         ]
@@ -100,6 +99,9 @@ class AdminApp:
     async def status(self, request: Request) -> Response:
         await self._authenticate(request)
         return _json(await self._node.snapshot())
+
+    async def keys(self, request: Request) -> Response:
+        return await (self.create_key(request) if request.method == "POST" else self.list_keys(request))
 
     async def list_keys(self, request: Request) -> Response:
         await self._authenticate(request)
@@ -190,7 +192,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:  # noqa: PLR2004  Method Not Allowed
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
         response = _error(MethodNotAllowed(f"{request.method} is not possible on {request.url.path}; allowed: {allowed}."))
         response.headers["allow"] = allowed
         return response

@@ -104,7 +104,7 @@ class Banner:
         ):
             self._line(f"  {name:<8} {value}")
         self._snippet("Try it:", curl_snippet(endpoints.api, self._key.reveal(), model))
-        self._snippet("Or with the openai package:", python_snippet(endpoints.api, self._key.reveal(), model))
+        self._snippet("Or with the openai package (`pip install openai`):", python_snippet(endpoints.api, self._key.reveal(), model))
         self._line("Ctrl-C stops everything.\n", style="bold")
 
     def _engine_words(self) -> str:

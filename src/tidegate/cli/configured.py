@@ -21,6 +21,8 @@ from tidegate.config.schema import Configuration
 from tidegate.errors import ConfigurationError
 
 DEFAULT_FILE = Path("tidegate.yaml")
+_DEFAULT_TIER = "default"
+"""Means: the general `limits`."""
 
 Part = TypeVar("Part", bound=msgspec.Struct)
 
@@ -81,6 +83,19 @@ def state_directory(config: Path | None, chosen: Path | None) -> Path:
             f"{render_problems(loaded, name=str(file))}"
         )
     return Path(loaded.configuration.state_directory)
+
+
+def warn_of_unknown_tier(config: Path | None, tier: str) -> None:
+    """Tell on standard error that a key's tier has no limits of its own here; it may get them later, so the key is made all the same."""
+    file = find_file(config)
+    loaded = load(file, os.environ)
+    if isinstance(loaded, list) or tier == _DEFAULT_TIER or tier in loaded.configuration.tiers:
+        return
+    known = ", ".join(sorted(loaded.configuration.tiers)) or "none"
+    sys.stderr.write(
+        f"note: {file or 'the configuration'} has no tier {tier!r} (it has: {known}), so the general `limits` apply to this key until "
+        f"`tiers.{tier}` is added.\n"
+    )
 
 
 def _replaced(part: Part, **settings: object) -> Part:

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
 
 from tidegate.adapters.keys.store import KeyStore
 from tidegate.admin.keys import KeyRequest, RotationRequest, ShownKey, ShownToken, create_key, list_keys, revoke_key, rotate_key
@@ -21,9 +20,10 @@ from tidegate.wiring import KEYS_FILE
 
 
 def create(directory: Path, request: KeyRequest, *, as_json: bool) -> int:
-    make_private(directory)
     with _store(directory) as store:
         _show_token(create_key(store, request, now=_wall_clock()), as_json=as_json)
+    if not as_json:
+        sys.stderr.write(f"It works at gateways whose state directory is {directory.resolve()}.\n")
     return Exit.OK
 
 
@@ -34,9 +34,13 @@ def show(directory: Path, *, as_json: bool, everything: bool) -> int:
     if as_json:
         print(msgspec.json.format(msgspec.json.encode({"keys": keys})).decode())
     elif keys:
-        Console(soft_wrap=True).print(_table(keys))
+        print(_table(keys), end="")
     else:
-        sys.stderr.write(f"There are no keys in {directory}. Make one with `tidegate keys create --name NAME`.\n")
+        kind = "keys" if everything else "working keys"
+        sys.stderr.write(
+            f"There are no {kind} in {directory.resolve()}. Make one with `tidegate keys create --name NAME`; if the gateway's state "
+            "directory is another, name it with --state-directory, or its file with --config.\n"
+        )
     return Exit.OK
 
 
@@ -74,12 +78,11 @@ def _show_token(token: ShownToken, *, as_json: bool) -> None:
     sys.stderr.write(f"This is key {token.key_id}, and the only time it is shown. Send it as `Authorization: Bearer <key>`.\n")
 
 
-def _table(keys: list[ShownKey]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("key", "name", "tenant", "user", "tier", "limits", "models", "state", "created"):
-        table.add_column(heading, overflow="fold")
-    for key in keys:
-        table.add_row(
+def _table(keys: list[ShownKey]) -> str:
+    """Lay keys out in columns, one line each whatever the width of the terminal, so that ids can be copied and lines grepped."""
+    rows = [("key", "name", "tenant", "user", "tier", "limits", "models", "state", "created (UTC)")]
+    rows += [
+        (
             key.key_id,
             f"{key.name} (admin)" if key.admin else key.name,
             key.tenant,
@@ -90,7 +93,10 @@ def _table(keys: list[ShownKey]) -> Table:
             key.state,
             datetime.fromtimestamp(key.created_at, UTC).strftime("%Y-%m-%d %H:%M"),
         )
-    return table
+        for key in keys
+    ]
+    widths = [max(cell_len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return "".join("  ".join(map(set_cell_size, row, widths)).rstrip() + "\n" for row in rows)
 
 
 def _limits(key: ShownKey) -> str:

@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from tidegate import __version__
 from tidegate.adapters.records.lines import LogFormat
-from tidegate.cli.configured import Overrides, effective, find_file, state_directory
+from tidegate.cli.configured import Overrides, effective, find_file, state_directory, warn_of_unknown_tier
 from tidegate.cli.exits import Exit
 from tidegate.errors import ClientError, ConfigurationError, TidegateError
 
@@ -189,6 +189,7 @@ def create(
         admin=admin,
         expires_in_s=None if expires_in_days is None else expires_in_days * 86_400,
     )
+    warn_of_unknown_tier(config, tier)
     return keys.create(_state_directory(config, state_directory), request, as_json=json)
 
 

@@ -163,7 +163,8 @@ def error_classes() -> list[tuple[type[errors.TidegateError], str, bool]]:
         match = _TREE_LINE.match(line)
         if match is not None:
             cls: type[errors.TidegateError] = getattr(errors, match["name"])
-            found.append((cls, match["meaning"], bool(cls.__subclasses__())))
+            is_group = any(child.__module__ == errors.__name__ for child in cls.__subclasses__())  # others may have been imported
+            found.append((cls, match["meaning"], is_group))
     return found
 
 

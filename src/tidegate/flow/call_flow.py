@@ -18,7 +18,7 @@ from tidegate.domain.units import ReplicaId
 from tidegate.domain.upstream import Choice, Clock, FailureScope, Route, UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.flow.actions import Action, CancelAttempt, EndStream, Relay, Reply, StartAttempt
-from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, CallEvent, OutputStarted, ResponseStarted
+from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputStarted
 from tidegate.flow.facts import CallResult, Phase
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
@@ -41,7 +41,7 @@ class CallFlow:
         self.choice: Choice | None = None
         self.first_output_at: float | None = None
         self.progress_at = 0.0
-        """When the last piece of the stream came. The driver writes this and `chunks` for each piece: no event per chunk."""
+        """When the last piece of the stream came."""
         self.chunks = 0
         """Pieces of output the running attempt has produced."""
         self._attempt = 0
@@ -71,13 +71,6 @@ class CallFlow:
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED) or event.attempt != self._attempt:
             return []
         match event:
-            case AttemptConnected():
-                self._connected_at = now
-                return []
-            case ResponseStarted(status=status):
-                self._responded_at = self.progress_at = now
-                self._status = status
-                return []
             case OutputStarted():
                 self.first_output_at = now
                 self.phase = Phase.COMMITTED
@@ -86,6 +79,24 @@ class CallFlow:
                 return self._complete(event, now)
             case AttemptFailed(failure=failure, usage=usage):
                 return self._fail(failure, usage, now)
+
+    # Facts that call for no action are noted, not received: they only move clocks.
+
+    def note_connected(self, attempt: int, *, now: float) -> None:
+        """A connection is had and the request is on its way."""
+        if attempt == self._attempt:
+            self._connected_at = now
+
+    def note_response(self, attempt: int, status: int, *, now: float) -> None:
+        """The upstream's status line came, and it is a success."""
+        if attempt == self._attempt:
+            self._responded_at = self.progress_at = now
+            self._status = status
+
+    def note_progress(self, chunks: int, *, now: float) -> None:
+        """A piece of the stream came; `chunks` pieces of output so far."""
+        self.progress_at = now
+        self.chunks = chunks
 
     def abandon(self, *, now: float) -> list[Action]:
         """End the call because the client left or the process must end."""

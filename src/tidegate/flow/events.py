@@ -39,16 +39,6 @@ class AttemptEvent(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class AttemptConnected(AttemptEvent, frozen=True):
-    """A connection is had and the request is on its way."""
-
-
-class ResponseStarted(AttemptEvent, frozen=True):
-    """The upstream's status line came, and it is a success."""
-
-    status: int
-
-
 class OutputStarted(AttemptEvent, frozen=True):
     """The first non-empty output of a stream came."""
 
@@ -79,6 +69,6 @@ class DriverFailed(msgspec.Struct, frozen=True, gc=False):
     """A fault of Tidegate in the driver: the request cannot go on."""
 
 
-CallEvent = AttemptConnected | ResponseStarted | OutputStarted | AttemptCompleted | AttemptFailed
+CallEvent = OutputStarted | AttemptCompleted | AttemptFailed
 RequestEvent = Authenticated | AuthenticationRefused | BodyReceived | BodyRefused | TokensCounted | ClientLeft | DrainExpired | DriverFailed
 Event = CallEvent | RequestEvent

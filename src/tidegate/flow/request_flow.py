@@ -29,7 +29,6 @@ from tidegate.flow.actions import (
 from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import (
     AttemptCompleted,
-    AttemptConnected,
     AttemptFailed,
     Authenticated,
     AuthenticationRefused,
@@ -40,7 +39,6 @@ from tidegate.flow.events import (
     DriverFailed,
     Event,
     OutputStarted,
-    ResponseStarted,
     TokensCounted,
 )
 from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
@@ -82,7 +80,7 @@ class RequestFlow:
         if self.step is Step.OVER:
             return []
         match event:
-            case AttemptConnected() | ResponseStarted() | OutputStarted() | AttemptCompleted() | AttemptFailed():
+            case OutputStarted() | AttemptCompleted() | AttemptFailed():
                 if self.call is None:
                     return []
                 return self._after_call(self.call.receive(event, now=now), now)

@@ -15,7 +15,7 @@ from tidegate.domain.request import ParsedRequest
 from tidegate.domain.units import Headers
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.events import AttemptCompleted, AttemptConnected, AttemptFailed, CallEvent, OutputStarted, ResponseStarted
+from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputStarted
 from tidegate.flow.faults import answer_too_large, from_call_failure, not_a_stream, stream_cut, stream_never_began
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.ports import CallFailure, UpstreamCall
@@ -106,7 +106,7 @@ class Attempt:
     # ── ports.CallReceiver ────────────────────────────────────────────────────
 
     def call_connected(self) -> None:
-        self._owner.attempt_event(AttemptConnected(self.number))
+        self._call_flow.note_connected(self.number, now=self._owner.now())
 
     def response_started(self, status: int, headers: Headers) -> None:
         self.status, self.headers = status, headers
@@ -116,7 +116,7 @@ class Attempt:
             self.codec = StreamCodec(
                 operation=self._request.operation, dialect=self._endpoint.dialect, hide_usage=not self._request.wants_usage
             )
-        self._owner.attempt_event(ResponseStarted(self.number, status))
+        self._call_flow.note_response(self.number, status, now=self._owner.now())
 
     def response_chunk(self, chunk: bytes) -> None:
         codec = self.codec
@@ -127,9 +127,7 @@ class Attempt:
             return
         try:
             out = codec.feed(chunk)
-            call_flow = self._call_flow
-            call_flow.progress_at = self._owner.now()
-            call_flow.chunks = codec.chunks
+            self._call_flow.note_progress(codec.chunks, now=self._owner.now())
             if self.committed:
                 self._after_commit(codec, out)
             else:
@@ -188,7 +186,7 @@ class Attempt:
 
     def _end_stream(self, codec: StreamCodec) -> None:
         rest = codec.end()
-        self._call_flow.chunks = codec.chunks
+        self._call_flow.note_progress(codec.chunks, now=self._owner.now())
         if self.committed:
             self._after_commit(codec, rest)
         else:

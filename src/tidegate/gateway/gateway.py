@@ -24,7 +24,7 @@ from tidegate.gateway.request_driver import RequestDriver
 from tidegate.gateway.services import GatewayStatistics, Readiness, Services
 from tidegate.ports import Exchange, ExchangeReceiver
 from tidegate.wire.openai import encode_error
-from tidegate.wire.trace_context import TraceContext, clean_request_id, parse_traceparent
+from tidegate.wire.trace_context import clean_request_id, parse_traceparent
 
 _JSON = (b"content-type", b"application/json")
 _LARGEST_RETRY_COUNT = 99
@@ -57,8 +57,7 @@ class Gateway:
         request_id = clean_request_id(headers.get(b"x-request-id")) or f"req_{self._rng.getrandbits(96):024x}"
         if isinstance(endpoint, TidegateError):
             return _refuse(exchange, endpoint, request_id)
-        span_id = f"{self._rng.getrandbits(64) | 1:016x}"  # an id of all zeros is not valid
-        trace = parse_traceparent(headers.get(b"traceparent")) or TraceContext(f"{self._rng.getrandbits(128) | 1:032x}", span_id)
+        trace_id, traceparent = self._trace(headers.get(b"traceparent"))
         services = self.services
         facts = RequestFacts(
             request_id=request_id,
@@ -66,14 +65,22 @@ class Gateway:
             credential=extract_credential(head.headers),
             started_at=services.wall_clock(),
             path_argument=endpoint.argument,
-            trace_id=trace.trace_id,
+            trace_id=trace_id,
             client_retry=_retry_count(headers.get(b"x-stainless-retry-count")),
         )
         flow = self._flow_factory(facts, services.policies)
-        driver = RequestDriver(self, exchange, flow, services, trace.child(span_id), asyncio.get_running_loop())
+        driver = RequestDriver(self, exchange, flow, services, traceparent, asyncio.get_running_loop())
         self._running.add(driver)
         driver.begin()
         return driver
+
+    def _trace(self, header: bytes | None) -> tuple[str, bytes]:
+        """Continue the caller's trace or begin one: give its id, and the `traceparent` of our span in it."""
+        parent = parse_traceparent(header) if header is not None else None
+        if parent is not None:
+            return parent.trace_id, parent.child(f"{self._rng.getrandbits(64) | 1:016x}")
+        drawn = f"{self._rng.getrandbits(192) | 1 << 64 | 1:048x}"  # neither id may be all zeros
+        return drawn[:32], f"00-{drawn[:32]}-{drawn[32:]}-00".encode()
 
     def replace_services(self, services: Services) -> None:
         self.services = services

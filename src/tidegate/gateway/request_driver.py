@@ -147,9 +147,13 @@ class RequestDriver:
     def write_resumed(self) -> None:
         self._paused = False
         if self._attempt is not None and self._attempt.call is not None:
-            if self.flow.call is not None:
-                self.flow.call.progress_at = self.now()  # the pause was the client's, not the upstream's
+            self._forgive_silence()
             self._attempt.call.resume()
+
+    def _forgive_silence(self) -> None:
+        """While the client makes us wait we do not read, so a silent upstream proves nothing."""
+        if self.flow.call is not None:
+            self.flow.call.note_progress(self.flow.call.chunks, now=self.now())
 
     # ── AttemptOwner ──────────────────────────────────────────────────────────
 
@@ -223,8 +227,8 @@ class RequestDriver:
     def _on_timer(self) -> None:
         self._timer = None
         now = max(self._timer_at, self.now())  # the loop may wake a rounding error early
-        if self._paused and self.flow.call is not None:
-            self.flow.call.progress_at = now  # we do not read: a silent upstream proves nothing
+        if self._paused:
+            self._forgive_silence()
         try:
             self._perform(self.flow.handle_timer(now=now))
         except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`

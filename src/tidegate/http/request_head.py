@@ -31,6 +31,7 @@ _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _HOST: Final = re.compile(rb"[A-Za-z0-9.\-_~!$&'()*+;=%:\[\]]*")
 _BAD_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+_PLAIN_CODINGS: Final = (b"identity", b"")
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -43,6 +44,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
     http_1_0: bool
     expectation: bytes | None
     """The value of `expect` in lower case."""
+    coded: bool
+    """The body is compressed, or says so: `content-encoding` is there and is not `identity`."""
 
 
 class HeadReader:
@@ -89,6 +92,7 @@ class HeadReader:
             not http_1_0 if connection is None else _keeps_alive(connection, http_1_0=http_1_0),
             http_1_0,
             None if expectation is None else expectation.lower(),
+            by_name.get(b"content-encoding", b"identity").lower() not in _PLAIN_CODINGS,
         )
 
     def _split(self, raw: bytes) -> list[tuple[bytes, bytes]]:

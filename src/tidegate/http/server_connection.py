@@ -20,7 +20,7 @@ from typing import Final
 from tidegate.errors import HeadersTooLarge, InvalidHttp, Overloaded, RequestTimeout, TidegateError
 from tidegate.http.deadlines import NEVER
 from tidegate.http.error_body import error_body
-from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large
+from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body
 from tidegate.http.request_head import CHUNKED, RequestFacts, check_beginning
 from tidegate.http.response_head import CLOSE, field_lines, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange
@@ -264,7 +264,7 @@ class ServerConnection(ServerSocket):
             self._refuse(error)
             return
         self._partial = partial
-        if not searched_to:
+        if not searched_to and partial != b"\r":  # a lone CR may be an empty line: those keep no connection open
             self._set_deadline(self.state.loop.time() + self.state.limits.header_timeout_s)
         self._recount()
         self._leave_if_over_memory()
@@ -325,7 +325,9 @@ class ServerConnection(ServerSocket):
         limits = self.state.limits
         length = facts.body_length
         self._phase = _WAITING
-        if length > limits.max_body_bytes:
+        if facts.coded:
+            self._give_up_body(exchange, coded_body())
+        elif length > limits.max_body_bytes:
             self._give_up_body(exchange, body_too_large(limits.max_body_bytes))
         elif self.state.buffered_bytes + max(length, 0) > limits.max_buffered_bytes:
             self._give_up_body(exchange, _over_memory())

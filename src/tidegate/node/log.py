@@ -7,25 +7,13 @@ which error, and the innermost frames that raised it.
 from __future__ import annotations
 
 import logging
-import re
 import traceback
 
-from tidegate.adapters.records.lines import LogFormat, Value, line_format
+from tidegate.adapters.records.lines import LogFormat, Value, line_format, masked
 from tidegate.adapters.records.sink import LogSink
 
 FRAMES = 6
 """Innermost frames named of a traceback: enough to find the place, short enough for one line."""
-
-_MASK = "****"
-_SECRETS = (
-    (re.compile(r"\btg-([a-z0-9]{8,12})-[0-9A-Za-z]{6,}"), rf"tg-\1-{_MASK}"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]{6,}"), rf"\1 {_MASK}"),
-    (re.compile(r"\b(sk|pk|rk)-[0-9A-Za-z_-]{12,}"), rf"\1-{_MASK}"),
-    (re.compile(r"\beyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]*)?"), _MASK),
-    (re.compile(r"(https?://)[^\s/@]+@"), rf"\1{_MASK}@"),
-)
-"""Our keys, credentials of HTTP, the usual shape of providers' keys, JSON Web Tokens, and passwords in addresses."""
-
 
 class LineHandler(logging.Handler):
     """Writes each record as one line to a sink. Installed once per process by `configure_logging`."""
@@ -52,13 +40,6 @@ def configure_logging(log_format: LogFormat, *, level: int = logging.INFO, **fie
     logging.basicConfig(level=level, handlers=[lines], force=True)
     logging.captureWarnings(True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are the node's
-
-
-def masked(text: str) -> str:
-    """Hide what looks like a credential."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
 
 
 def one_line(text: str) -> str:

@@ -31,7 +31,6 @@ from tidegate.flow.actions import (
 )
 from tidegate.flow.events import (
     AttemptCompleted,
-    AttemptConnected,
     AttemptFailed,
     Authenticated,
     AuthenticationRefused,
@@ -40,7 +39,6 @@ from tidegate.flow.events import (
     DrainExpired,
     Event,
     OutputStarted,
-    ResponseStarted,
     TokensCounted,
 )
 from tidegate.flow.facts import Policies, RequestFacts
@@ -204,7 +202,7 @@ class _Client:
                 self._progress(output=False)
                 if not self._committed:
                     self._feed(OutputStarted(attempt))
-            self._feed(self._event(attempt, step))
+            self._tell(attempt, step)
         self._play(attempt, script, position + 1)
 
     def _is_stream(self) -> bool:
@@ -213,15 +211,21 @@ class _Client:
     def _progress(self, *, output: bool = True) -> None:
         call = self.flow.call
         assert call is not None
-        call.progress_at = self._simulation.now
-        call.chunks += output
+        call.note_progress(call.chunks + output, now=self._simulation.now)
 
-    def _event(self, attempt: int, step: Connect | Respond | Complete | Reject | ErrorEvent | Break | Cut) -> Event:
+    def _tell(self, attempt: int, step: Connect | Respond | Complete | Reject | ErrorEvent | Break | Cut) -> None:
+        call = self.flow.call
+        assert call is not None
         match step:
             case Connect():
-                return AttemptConnected(attempt)
+                call.note_connected(attempt, now=self._simulation.now)
             case Respond():
-                return ResponseStarted(attempt, 200)
+                call.note_response(attempt, 200, now=self._simulation.now)
+            case _:
+                self._feed(self._event(attempt, step))
+
+    def _event(self, attempt: int, step: Complete | Reject | ErrorEvent | Break | Cut) -> Event:
+        match step:
             case Complete():
                 output_bytes = 0 if self._is_stream() else len(step.whole_answer())
                 return AttemptCompleted(attempt, step.usage, step.finish_reason, output_bytes)

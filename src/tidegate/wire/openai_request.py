@@ -18,6 +18,7 @@ from tidegate.wire.prompt_bound import chat_bound, plain_bound
 from tidegate.wire.request_heads import CHAT, COMPLETION, EMBEDDING, IDS, LISTS_OF_IDS, MEMBERS, TEXT, TEXTS, TOKENIZE, StreamOptions
 
 _DECIDED_ON = ("model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of")
+_QUOTED = tuple(b'"%b"' % name.encode("ascii") for name in _DECIDED_ON)
 _HINTS = {
     "model": 'name one, for example "model": "qwen3.6-plus"; GET /v1/models lists them',
     "messages": 'send a list of objects with a "role", for example [{"role": "user", "content": "Hello"}]',
@@ -189,8 +190,7 @@ def _without_ambiguity(request: ParsedRequest) -> ParsedRequest | ClientError:
     plain = msgspec.json.encode(members)
     if plain == request.body or _is_plain(request.body, members):
         return request
-    for name in _DECIDED_ON:
-        quoted = b'"%b"' % name.encode("ascii")
+    for name, quoted in zip(_DECIDED_ON, _QUOTED, strict=True):
         if plain.count(quoted) < request.body.count(quoted):
             return _refuse(name, "occurs more than once")
     return msgspec.structs.replace(request, body=plain)

@@ -14,7 +14,6 @@ from tidegate.errors import InvalidJson, Unauthenticated
 from tidegate.flow.actions import Action, EndStream, Finish, InterruptStream, Relay, Reply, SendError, StartAttempt
 from tidegate.flow.events import (
     AttemptCompleted,
-    AttemptConnected,
     AttemptFailed,
     Authenticated,
     AuthenticationRefused,
@@ -25,7 +24,6 @@ from tidegate.flow.events import (
     DriverFailed,
     Event,
     OutputStarted,
-    ResponseStarted,
     TokensCounted,
 )
 from tidegate.flow.facts import RequestFacts
@@ -225,8 +223,7 @@ EVENTS: tuple[Event, ...] = (
     BodyRefused(InvalidJson("no")),
     TokensCounted(TokenCount(5, "t", exact=True)),
     TokensCounted(None),
-    *(make(attempt) for attempt in (1, 2, 3) for make in (AttemptConnected, OutputStarted)),
-    *(ResponseStarted(attempt, 200) for attempt in (1, 2)),
+    *(make(attempt) for attempt in (1, 2, 3) for make in (OutputStarted,)),
     *(AttemptCompleted(attempt, None, "stop") for attempt in (1, 2)),
     *(AttemptFailed(attempt, FAILURE) for attempt in (1, 2, 3)),
     ClientLeft(),

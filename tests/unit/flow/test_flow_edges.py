@@ -12,7 +12,7 @@ from tidegate.domain.upstream import Replica, Route, Target
 from tidegate.errors import InternalError, RateLimited
 from tidegate.flow.actions import Answer, Finish, SendError
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.events import AttemptConnected, Authenticated, BodyReceived, DriverFailed
+from tidegate.flow.events import Authenticated, BodyReceived, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
 from tidegate.flow.refusals import limit_refusal, model_unknown
@@ -86,7 +86,7 @@ def test_an_event_before_any_call_is_ignored() -> None:
     """A driver's late report of an attempt that never was changes nothing."""
     flow = _flow(_policies())
     flow.begin(now=0.0)
-    assert flow.receive(AttemptConnected(1), now=0.0) == []
+    assert flow.receive(OutputStarted(1), now=0.0) == []
     assert flow.handle_timer(now=0.0) == []
 
 

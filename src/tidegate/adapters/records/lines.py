@@ -26,6 +26,18 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:-]{1,300}")
 """Most values: nothing to cut, escape or quote."""
 _NEEDS_QUOTES = re.compile(r"""[\s"=\\]""")
 
+_MASK = "****"
+_SECRETS = (
+    (re.compile(r"\btg-([a-z0-9]{8,12})-[0-9A-Za-z]{6,}"), rf"tg-\1-{_MASK}"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]{6,}"), rf"\1 {_MASK}"),
+    (re.compile(r"\b(sk|pk|rk)-[0-9A-Za-z_-]{12,}"), rf"\1-{_MASK}"),
+    (re.compile(r"\beyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]*)?"), _MASK),
+    (re.compile(r"(https?://)[^\s/@]+@"), rf"\1{_MASK}@"),
+)
+"""Our keys, credentials of HTTP, the usual shape of providers' keys, JSON Web Tokens, and passwords in addresses."""
+_LONGEST_HARMLESS = 16
+"""No pattern above matches so few characters."""
+
 
 class LogFormat(StrEnum):
     LOGFMT = "logfmt"
@@ -38,8 +50,15 @@ def line_format(log_format: LogFormat) -> LineFormat:
 
 
 def logfmt_line(at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
+    plain = _PLAIN.fullmatch
     parts = [timestamp(at), level, event]
-    parts += [f"{key}={_logfmt_value(value)}" for key, value in fields.items() if value is not None]
+    for key, value in fields.items():
+        if isinstance(value, str):
+            parts.append(f"{key}={value}" if plain(value) else f"{key}={_text_value(value)}")
+        elif isinstance(value, bool):
+            parts.append(f"{key}=true" if value else f"{key}=false")
+        elif value is not None:
+            parts.append(f"{key}={value}")
     return " ".join(parts) + "\n"
 
 
@@ -63,7 +82,7 @@ def request_fields(record: RequestRecord) -> dict[str, Value]:
     return {
         "request_id": record.request_id,
         "operation": record.operation,
-        "outcome": str(record.outcome),
+        "outcome": record.outcome.value,
         "status": record.status,
         "error": record.error_code,
         "model": record.model or None,
@@ -78,22 +97,16 @@ def request_fields(record: RequestRecord) -> dict[str, Value]:
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens or None,
         "completion_tokens": usage.completion_tokens,
-        "evidence": str(record.evidence),
+        "evidence": record.evidence.value,
         "finish_reason": record.finish_reason,
         "degraded": record.degraded,
         "trace_id": record.trace_id or None,
     }
 
 
-def _logfmt_value(value: Value) -> str:
-    if isinstance(value, str):
-        if _PLAIN.fullmatch(value):
-            return value
-        text = _cut(value)
-        return text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else _quoted(text)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+def _text_value(value: str) -> str:
+    text = _cut(value)
+    return text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else _quoted(text)
 
 
 def _quoted(text: str) -> str:
