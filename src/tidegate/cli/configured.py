@@ -38,11 +38,16 @@ class Overrides(msgspec.Struct, frozen=True):
     local_engine: bool | None = None
 
     def apply(self, configuration: Configuration) -> Configuration:
-        """Give the configuration with these settings; `ConfigurationError` when one is out of its range."""
+        """Give the configuration with these settings; `ConfigurationError` when one is out of its range, or nothing is left to serve."""
         server = _replaced(configuration.server, host=self.host, port=self.port, workers=self.workers)
         admin = _replaced(configuration.admin, port=self.admin_port)
         engine = _replaced(configuration.local_engine, enabled=self.local_engine)
         state = None if self.state_directory is None else str(self.state_directory)
+        if not engine.enabled and not configuration.upstreams:
+            raise ConfigurationError(
+                "Without the local model there is nothing to send requests to: leave out --no-engine, add an upstream to tidegate.yaml, or "
+                "set OPENROUTER_API_KEY, DASHSCOPE_API_KEY or OPENAI_API_KEY."
+            )
         return _replaced(configuration, server=server, admin=admin, local_engine=engine, state_directory=state)
 
 

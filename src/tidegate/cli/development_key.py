@@ -7,10 +7,13 @@ import os
 from pathlib import Path
 
 from tidegate.adapters.keys.store import KeyStore
+from tidegate.domain.principal import Limits
 from tidegate.domain.units import Secret
 from tidegate.errors import ConfigurationError
 
 FILE_NAME = "dev-key"
+DEVELOPMENT_LIMITS = Limits(tokens_per_minute=1_000_000, concurrency=256)
+"""Far above what one person sends, low enough to stop a loop gone wild at a hosted provider; and answers show their limit headers."""
 _OWNER_ONLY = 0o600
 _MAX_BYTES = 1024
 """A token has 63 characters."""
@@ -24,7 +27,7 @@ def development_key(state_directory: Path, keys_file: str, *, now: float) -> Sec
         known = _read(path)
         if known and store.snapshot().match(known, wall_now=now) is not None:
             return Secret(known)
-        created = store.create(name="development", tenant="development", user="developer", now=now)
+        created = store.create(name="development", tenant="development", user="developer", limits=DEVELOPMENT_LIMITS, now=now)
     finally:
         store.close()
     _write(path, created.token)

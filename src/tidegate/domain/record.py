@@ -47,6 +47,8 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     upstream_model: str = ""
     stream: bool = False
     error_code: str | None = None
+    cause: str | None = None
+    """Why it failed, in words for operators; may name upstreams and addresses, which clients are not told."""
     ttft_s: float | None = None
     """First non-empty output seen by the gateway, since the request was received (streams only)."""
     upstream_s: float = 0.0

@@ -11,6 +11,7 @@ output went downstream) no attempt starts; events of an attempt that is not the 
 from __future__ import annotations
 
 from random import Random
+from typing import assert_never
 
 from tidegate.domain.record import AttemptRecord
 from tidegate.domain.request import Operation, ParsedRequest
@@ -79,6 +80,8 @@ class CallFlow:
                 return self._complete(event, now)
             case AttemptFailed(failure=failure, usage=usage):
                 return self._fail(failure, usage, now)
+            case _:
+                assert_never(event)
 
     # Facts that call for no action are noted, not received: they only move clocks.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import assert_never
 
 from tidegate.errors import (
     ConcurrencyLimited,
@@ -25,23 +26,25 @@ _SHOWN_NAME = 100  # a client's model name is echoed up to here
 def limit_refusal(denied: Denied) -> TidegateError:
     match denied.limit:
         case LimitName.CONCURRENCY:
-            message = f"this key already has {denied.ceiling} requests running, its limit; wait for one to end, or ask for a higher limit"
+            message = f"This key already has {denied.ceiling} requests running, its limit. Wait for one to end, or ask for a higher limit."
             return ConcurrencyLimited(message, retry_after_s=denied.retry_after_s)
         case LimitName.REQUESTS:
-            message = f"this key has used its {denied.ceiling} requests per minute; try again in {_seconds(denied.retry_after_s)} s"
+            message = f"This key has used its {denied.ceiling} requests per minute. Try again in {_seconds(denied.retry_after_s)} s."
             return RateLimited(message, retry_after_s=denied.retry_after_s)
         case LimitName.TOKENS:
             asked = (
-                f"the request needs {denied.requested} tokens (prompt and completion) "
+                f"The request needs {denied.requested} tokens (prompt and completion) "
                 f"and the key's limit is {denied.ceiling} tokens per minute"
             )
             if denied.retry_after_s is None:
-                message = f"{asked}: it can never fit; lower max_tokens, shorten the prompt, or ask for a higher limit"
+                message = f"{asked}: it can never fit. Lower max_tokens, shorten the prompt, or ask for a higher limit."
                 return LimitUnreachable(message, param="max_tokens")
             message = (
-                f"{asked}, of which {denied.remaining} are left now; try again in {_seconds(denied.retry_after_s)} s, or lower max_tokens"
+                f"{asked}, of which {denied.remaining} are left now. Try again in {_seconds(denied.retry_after_s)} s, or lower max_tokens."
             )
             return RateLimited(message, retry_after_s=denied.retry_after_s)
+        case _:
+            assert_never(denied.limit)
 
 
 def _seconds(wait_s: float | None) -> int:
@@ -52,19 +55,19 @@ def model_unknown(model: str, listed: Sequence[str]) -> ModelNotFound:
     shown = model[:_SHOWN_NAME]
     near = get_close_matches(shown, listed, n=1)
     if near:
-        hint = f"did you mean '{near[0]}'?"
+        hint = f"Did you mean '{near[0]}'?"
     elif listed:
         more = "" if len(listed) <= _SHOWN_MODELS else " and more (GET /v1/models)"
-        hint = f"available: {', '.join(listed[:_SHOWN_MODELS])}{more}"
+        hint = f"Available: {', '.join(listed[:_SHOWN_MODELS])}{more}."
     else:
-        hint = "no model is configured: add an upstream or a route to tidegate.yaml"
-    return ModelNotFound(f"no route serves the model '{shown}'; {hint}", param="model")
+        hint = "No model is configured: add an upstream or a route to tidegate.yaml."
+    return ModelNotFound(f"No route serves the model '{shown}'. {hint}", param="model")
 
 
 def model_forbidden(model: str) -> Forbidden:
     shown = model[:_SHOWN_NAME]
     return Forbidden(
-        f"this key may not use the model '{shown}'; GET /v1/models lists those it may, or ask for a key that can", param="model"
+        f"This key may not use the model '{shown}'. GET /v1/models lists those it may; or ask for a key that can.", param="model"
     )
 
 
@@ -72,10 +75,10 @@ def no_replica(model: str, set_aside_for_s: float | None) -> TidegateError:
     """Nothing of the route is available: because its upstreams asked for a pause (a 429, so that SDKs wait), or for any other reason."""
     shown = model[:_SHOWN_NAME]
     if set_aside_for_s is not None:
-        message = f"every upstream that serves '{shown}' has reached a rate limit of its own; try again in {_seconds(set_aside_for_s)} s"
+        message = f"Every upstream that serves '{shown}' has reached a rate limit of its own. Try again in {_seconds(set_aside_for_s)} s."
         return UpstreamRateLimited(message, retry_after_s=set_aside_for_s)
     return NoReplica(
-        f"nothing can serve '{shown}' at this moment: every upstream of its route is starting or down; "
-        "try again shortly, or look at /readyz",
+        f"Nothing can serve '{shown}' at this moment: every upstream of its route is starting or down. "
+        "Try again shortly, or look at /readyz.",
         retry_after_s=1.0,
     )

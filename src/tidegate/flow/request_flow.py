@@ -9,13 +9,15 @@ attempt starts after the commit point; early or repeated timers do nothing; shif
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tidegate.domain.outcome import FinishReason, Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.upstream import FailureScope, Route, UpstreamFailure
+from tidegate.domain.upstream import Route, UpstreamFailure
 from tidegate.domain.usage import Evidence, Usage
-from tidegate.errors import ClientError, Draining, InternalError, Overloaded, StreamInterrupted, TidegateError
+from tidegate.errors import ClientError, ContextLengthExceeded, Draining, InternalError, Overloaded, TidegateError, UpstreamRejected
 from tidegate.flow.actions import (
     Action,
     Answer,
@@ -43,10 +45,12 @@ from tidegate.flow.events import (
 )
 from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
 from tidegate.flow.refusals import limit_refusal, model_forbidden, model_unknown, no_replica
-from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_from_bound
+from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
 from tidegate.ports import Denied, Permit, TokenCount
-from tidegate.wire.failures import failure_to_error
+from tidegate.wire.failures import failure_to_error, interruption
 from tidegate.wire.openai import model_object, models_list, parse_request, token_count_answer
+
+_LONGEST_CAUSE = 300  # characters in a record: enough for any message of ours, and most of others
 
 
 class RequestFlow:
@@ -100,6 +104,8 @@ class RequestFlow:
                 return self._leave(Outcome.REJECTED_OVERLOAD, _draining(), now)
             case DriverFailed():
                 return self._leave(Outcome.FAILED_INTERNAL, _internal(), now)
+            case _:
+                assert_never(event)
 
     def next_timer(self) -> float | None:
         return self.call.next_timer() if self.call is not None and self.step is Step.CALL else None
@@ -161,7 +167,7 @@ class RequestFlow:
         if self.request.operation is Operation.TOKENIZE:
             return self._answer_count(count, now)
         if count is None:
-            return self._hold(self.request, guess_from_bound(self.request.prompt_tokens_bound), now)
+            return self._hold(self.request, guess_tokens(len(self.request.body)), now)
         self._prompt_tokens = count.prompt_tokens
         self._evidence = Evidence.COUNTED if count.exact else Evidence.ESTIMATED
         return self._hold(self.request, count.prompt_tokens, now)
@@ -193,12 +199,12 @@ class RequestFlow:
             return actions
         if result.failure is None:
             return [*actions, self._finish(_outcome_of(result.finish_reason), 200, None, result, now)]
-        error = self._error_of(result.failure)
         if result.committed:
-            broken = error if result.failure.clock is not None else StreamInterrupted(f"the answer broke off: {error.message}")
+            broken = interruption(result.failure)
             outcome = Outcome.MODEL_ERROR if result.failure.in_band else Outcome.FAILED_MID_STREAM
             return [*actions, InterruptStream(broken), self._finish(outcome, 200, broken, result, now)]
-        outcome = _outcome_of_failure(result.failure) if self.call.attempts else Outcome.REJECTED_NO_REPLICA
+        error = self._error_of(result.failure)
+        outcome = _outcome_of_failure(result.failure, error) if self.call.attempts else Outcome.REJECTED_NO_REPLICA
         return [*actions, SendError(error), self._finish(outcome, error.status, error, result, now)]
 
     def _error_of(self, failure: UpstreamFailure) -> TidegateError:
@@ -223,7 +229,7 @@ class RequestFlow:
 
     def _answer_count(self, count: TokenCount | None, now: float) -> list[Action]:
         if count is None:
-            error = Overloaded("the token counter did not answer in time; try again, or send a shorter text", retry_after_s=1.0)
+            error = Overloaded("The token counter did not answer in time. Try again, or send a shorter text.", retry_after_s=1.0)
             return self._reject(error, now)
         return [Answer(token_count_answer(count, None)), self._finish(Outcome.OK, 200, None, None, now)]
 
@@ -264,8 +270,8 @@ class RequestFlow:
             return result.usage, Evidence.REPORTED
         if result.failure is not None and not result.committed:
             return Usage(), Evidence.ESTIMATED  # the upstream produced nothing: nothing is charged
-        prompt = self._prompt_tokens or guess_from_bound(request.prompt_tokens_bound)
-        completion = call.chunks or guess_from_bound(result.output_bytes)
+        prompt = self._prompt_tokens or guess_tokens(len(request.body))
+        completion = call.chunks or guess_tokens(result.output_bytes)
         return Usage(prompt_tokens=prompt, completion_tokens=completion), self._evidence
 
     def _record(
@@ -298,6 +304,7 @@ class RequestFlow:
             upstream_model=choice.model if choice is not None else "",
             stream=request.stream if request is not None else False,
             error_code=error.code if error is not None else None,
+            cause=_cause(error, result),
             ttft_s=first_output_at - self._received_at if first_output_at is not None else None,
             upstream_s=sum(attempt.duration_s for attempt in call.attempts) if call is not None else 0.0,
             usage=usage,
@@ -313,12 +320,19 @@ class RequestFlow:
         )
 
 
+def _cause(error: TidegateError | None, result: CallResult | None) -> str | None:
+    """Give what went wrong in the words for operators: the upstream's failure, else what the client was told."""
+    if result is not None and result.failure is not None:
+        return result.failure.message[:_LONGEST_CAUSE]
+    return error.message[:_LONGEST_CAUSE] if error is not None else None
+
+
 def _draining() -> Draining:
-    return Draining("this gateway process is shutting down; send the request again, another process will take it", retry_after_s=1.0)
+    return Draining("This gateway process is shutting down. Send the request again: another process will take it.", retry_after_s=1.0)
 
 
 def _internal() -> InternalError:
-    return InternalError("a fault of the gateway ended this request; the gateway's log has the details under the same x-request-id")
+    return InternalError("A fault of the gateway ended this request. The gateway's log has the details under the same x-request-id.")
 
 
 _BY_FINISH_REASON: dict[str | None, Outcome] = {
@@ -332,15 +346,15 @@ def _outcome_of(finish_reason: str | None) -> Outcome:
     return _BY_FINISH_REASON.get(finish_reason, Outcome.OK)
 
 
-def _outcome_of_failure(failure: UpstreamFailure) -> Outcome:
+def _outcome_of_failure(failure: UpstreamFailure, error: TidegateError) -> Outcome:
     if failure.content_filter:
         return Outcome.CONTENT_FILTER
+    if isinstance(error, UpstreamRejected | ContextLengthExceeded):
+        return Outcome.REJECTED_UPSTREAM
     if failure.in_band:
         return Outcome.MODEL_ERROR
     if failure.clock is not None:
         return Outcome.FAILED_TIMEOUT
-    if failure.scope is FailureScope.REQUEST:
-        return Outcome.REJECTED_UPSTREAM
     return Outcome.FAILED_UPSTREAM
 
 

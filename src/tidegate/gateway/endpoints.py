@@ -46,11 +46,11 @@ def find_endpoint(method: str, path: str) -> Endpoint | TidegateError:
     if path.startswith(_MODEL_PREFIX) and len(path) > len(_MODEL_PREFIX):
         if method == "GET":
             return Endpoint(Operation.MODEL, unquote(path[len(_MODEL_PREFIX) :]))
-        return MethodNotAllowed(f"{path} answers GET, not {method}")
+        return MethodNotAllowed(f"{path} answers GET, not {method}.")
     allowed = [verb for verb in ("GET", "POST") if (verb, path) in _ENDPOINTS] or (["GET"] if path in HEALTH_PATHS else [])
     if allowed:
-        return MethodNotAllowed(f"{path} answers {allowed[0]}, not {method}")
+        return MethodNotAllowed(f"{path} answers {allowed[0]}, not {method}.")
     known = f"/v1{path.rstrip('/')}"
     if known in _POST or known in _GET:
-        return PathNotFound(f"there is no {path}; did you mean {known}? Set your SDK's base_url to end in /v1")
-    return PathNotFound(f"there is no {path[:200]}; served are {', '.join((*_POST, *_GET))}")
+        return PathNotFound(f"There is no {path}. Did you mean {known}? Set your SDK's base_url to end in /v1.")
+    return PathNotFound(f"There is no {path[:200]}. Served are {', '.join((*_POST, *_GET))}.")

@@ -113,7 +113,7 @@ class Gateway:
             exchange.respond(200, (_JSON,), b'{"status":"alive"}')
         else:
             readiness = self.readiness()
-            exchange.respond(200 if readiness.ready else 503, (_JSON,), msgspec.json.encode(readiness))
+            exchange.respond(200 if readiness.ready else 503, (_JSON,), msgspec.json.encode(readiness.without_causes()))
         return _Answered()
 
 

@@ -47,6 +47,11 @@ class Readiness(msgspec.Struct, frozen=True):
     def ready(self) -> bool:
         return self.status == "ready"
 
+    def without_causes(self) -> Readiness:
+        """Leave out what went wrong: anybody may ask the API port, and causes name addresses. The admin port has them."""
+        upstreams = {name: msgspec.structs.replace(status, last_error=None) for name, status in self.upstreams.items()}
+        return Readiness(self.status, upstreams)
+
 
 class GatewayStatistics(msgspec.Struct, frozen=True):
     running: int

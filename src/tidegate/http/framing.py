@@ -41,7 +41,8 @@ def body_too_large(limit: int) -> BodyTooLarge:
 
 def coded_body() -> InvalidHttp:
     error = InvalidHttp(
-        "The request has a content-encoding, and this gateway does not decompress bodies. Send the JSON uncompressed, without that header field."
+        "The request has a content-encoding, and this gateway does not decompress bodies. "
+        "Send the JSON uncompressed, without that header field."
     )
     error.status = 415  # RFC 9110, section 15.5.16
     return error

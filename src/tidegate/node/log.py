@@ -15,6 +15,7 @@ from tidegate.adapters.records.sink import LogSink
 FRAMES = 6
 """Innermost frames named of a traceback: enough to find the place, short enough for one line."""
 
+
 class LineHandler(logging.Handler):
     """Writes each record as one line to a sink. Installed once per process by `configure_logging`."""
 

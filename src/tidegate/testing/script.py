@@ -30,6 +30,8 @@ class UsagePlace(StrEnum):
 
 
 class FaultKind(StrEnum):
+    """How a scripted answer fails; before its headers unless said otherwise."""
+
     RESET_BEFORE_HEADERS = "reset_before_headers"
     CLOSE_BEFORE_HEADERS = "close_before_headers"
     HANG_BEFORE_HEADERS = "hang_before_headers"
@@ -54,6 +56,8 @@ class FaultKind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True):
+    """One failure; `after` is the number of the event where it happens, for the kinds that have one."""
+
     kind: FaultKind
     after: Annotated[int, Meta(ge=0)] = 0
 
@@ -127,50 +131,62 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reset_before_headers() -> Fault:
+    """Reset the connection instead of answering."""
     return Fault(FaultKind.RESET_BEFORE_HEADERS)
 
 
 def hang_before_headers() -> Fault:
+    """Take the request and say nothing."""
     return Fault(FaultKind.HANG_BEFORE_HEADERS)
 
 
 def hang_before_first_token() -> Fault:
+    """Send the headers and the role chunk, then nothing."""
     return Fault(FaultKind.HANG_BEFORE_FIRST_TOKEN)
 
 
 def stall_after(events: int) -> Fault:
+    """Send `events` events, then nothing, with the connection open."""
     return Fault(FaultKind.STALL, events)
 
 
 def cut_after(events: int) -> Fault:
+    """Send `events` events, then close in the middle of the body."""
     return Fault(FaultKind.CUT, events)
 
 
 def end_after(events: int) -> Fault:
+    """Send `events` events, then end the body properly, without a finish or `[DONE]`."""
     return Fault(FaultKind.END, events)
 
 
 def reset_after(events: int) -> Fault:
+    """Send `events` events, then reset the connection."""
     return Fault(FaultKind.RESET, events)
 
 
 def missing_done() -> Fault:
+    """Send the whole stream except `[DONE]`."""
     return Fault(FaultKind.MISSING_DONE)
 
 
 def malformed_event_at(event: int) -> Fault:
+    """Put an event that is not JSON before event number `event`."""
     return Fault(FaultKind.MALFORMED_EVENT, event)
 
 
 def error_event_after(events: int) -> Fault:
+    """Send `events` events, then an error event and the end of the body."""
     return Fault(FaultKind.ERROR_EVENT, events)
 
 
 def split_every(size: int, *, pause_s: float = 0.0) -> Split:
+    """Cut the body into pieces of `size` bytes, with a pause between them."""
     return Split(every=size, pause_s=pause_s)
 
 
 def split_at(*offsets: int, pause_s: float = 0.0) -> Split:
+    """Cut the body at these byte offsets, with a pause between the pieces."""
     return Split(at=offsets, pause_s=pause_s)
 
 

@@ -87,6 +87,8 @@ OPENROUTER_RULES = (
 LLAMACPP_RULES = (
     ErrorRule(BROKEN, phrases=("loading model",), statuses=frozenset({503})),
     ErrorRule(MODEL_MISSING, words=_words("not_supported_error")),
+    # Its 500 for a picture or a sound without an encoder for it. Taken as a breakdown, it would be retried and held against the engine.
+    ErrorRule(MODEL_MISSING, phrases=("image input is not supported", "audio input is not supported"), statuses=frozenset({500})),
 )
 
 GENERAL_RULES = (

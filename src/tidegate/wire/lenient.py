@@ -25,6 +25,8 @@ MALFORMED = Malformed.MALFORMED
 
 _ANY = msgspec.json.Decoder()
 _MAX_EXACT_DIGITS = 18
+MAX_COUNT = 2**31 - 1
+"""The largest count believed: above any context, and far below what sums, message encoders and databases cannot hold."""
 
 
 def decode(text: bytes) -> object:
@@ -46,10 +48,10 @@ def _whole_number(digits: str) -> int | float:
 
 
 def count(value: object) -> int:
-    """Read a token count: a number >= 0; anything else counts as 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """Read a token count: a number >= 0, at most `MAX_COUNT`; anything else counts as 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
         return 0
-    return max(0, int(value))
+    return int(min(max(0, value), MAX_COUNT))
 
 
 def member(value: object, name: str) -> object:

@@ -19,6 +19,11 @@ from tidegate.wire.request_heads import CHAT, COMPLETION, EMBEDDING, IDS, LISTS_
 
 _DECIDED_ON = ("model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of")
 _QUOTED = tuple(b'"%b"' % name.encode("ascii") for name in _DECIDED_ON)
+_MAX_MEMBERS = 1_000
+"""OpenAI's API has some 40; a mapping of a million members holds the event loop for a second (case R1)."""
+_MAX_PROMPTS = 10_000
+"""Of one completion or embedding request, OpenAI takes 2,048 at most; a million lists of ids hold the event loop for a second."""
+_NO_PROMPTS = f"is none of the accepted shapes, empty, or has more than {_MAX_PROMPTS} entries"
 _HINTS = {
     "model": 'name one, for example "model": "qwen3.6-plus"; GET /v1/models lists them',
     "messages": 'send a list of objects with a "role", for example [{"role": "user", "content": "Hello"}]',
@@ -100,7 +105,7 @@ def _parse_completion(body: bytes) -> ParsedRequest | ClientError:
     head = COMPLETION.decode(body)
     prompts = _measure(head.prompt)
     if prompts is None:
-        return _refuse("prompt", "is none of the accepted shapes, or empty")
+        return _refuse("prompt", _NO_PROMPTS)
     return ParsedRequest(
         operation=Operation.COMPLETION,
         model=ModelName(head.model),
@@ -117,7 +122,7 @@ def _parse_embedding(body: bytes) -> ParsedRequest | ClientError:
     head = EMBEDDING.decode(body)
     inputs = _measure(head.input)
     if inputs is None:
-        return _refuse("input", "is none of the accepted shapes, or empty")
+        return _refuse("input", _NO_PROMPTS)
     return ParsedRequest(
         operation=Operation.EMBEDDING,
         model=ModelName(head.model),
@@ -156,13 +161,16 @@ class _Prompts(msgspec.Struct, gc=False):
 
 
 def _measure(raw: msgspec.Raw) -> _Prompts | None:
-    """Count the prompts, and their ids where they are given as ids; None for any other shape."""
+    """Count the prompts, and their ids where they are given as ids; None for any other shape, and for too many."""
     encoded = bytes(raw)
     inside = encoded[1:].lstrip()[:1] if encoded.startswith(b"[") else b""
     try:
         if inside == b'"':
-            return _Prompts(count=len(TEXTS.decode(raw)))
+            count = len(TEXTS.decode(raw))
+            return _Prompts(count=count) if count <= _MAX_PROMPTS else None
         if inside == b"[":
+            if encoded.count(b"[") - 1 > _MAX_PROMPTS:  # counted before a list is built
+                return None
             lists = LISTS_OF_IDS.decode(raw)
             return _Prompts(count=len(lists), token_ids=sum(map(len, lists)))
         if inside:
@@ -187,6 +195,10 @@ def _without_ambiguity(request: ParsedRequest) -> ParsedRequest | ClientError:
     each member once, plainly, stays as it is. Of any other this plain form is forwarded, unless one of our names has become rarer in it.
     """
     members = MEMBERS.decode(request.body)
+    if len(members) > _MAX_MEMBERS:
+        return InvalidParameter(
+            f"The request body has {len(members)} members at its top level; at most {_MAX_MEMBERS} are taken. Send fewer."
+        )
     plain = msgspec.json.encode(members)
     if plain == request.body or _is_plain(request.body, members):
         return request

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from tidegate import __version__
 from tidegate.adapters.keys.store import KeyStore
@@ -126,12 +127,18 @@ def test_check_of_a_missing_file_exits_with_2(capsys: Capture) -> None:
 
 def test_options_stand_above_the_file() -> None:
     """A port on the command line wins, and is checked like one in the file."""
-    file = write("server: {port: 1234, workers: 3}")
+    file = write("server: {port: 1234, workers: 3}\nupstreams: {there: {dialect: vllm, base_url: http://127.0.0.1:9/v1, models: [m]}}")
     configuration = effective(file, Overrides(port=0, admin_port=5, local_engine=False, state_directory=Path("s")))
     assert (configuration.server.port, configuration.server.workers, configuration.admin.port) == (0, 3, 5)
     assert (configuration.local_engine.enabled, configuration.state_directory) == (False, "s")
     with pytest.raises(ConfigurationError, match="port"):
         effective(file, Overrides(port=70_000))
+
+
+def test_no_engine_without_an_upstream_is_refused(capsys: Capture) -> None:
+    """A gateway that could answer nobody says so at once, as `check` does for a file."""
+    assert main(["up", "--no-engine", "--port", "0", "--admin-port", "0"]) == 2
+    assert "upstream" in capsys.readouterr().err
 
 
 # ── keys ──────────────────────────────────────────────────────────────────────
@@ -175,6 +182,34 @@ def test_revoked_keys_are_listed_only_on_request(capsys: Capture) -> None:
     assert ("second" in shown, "first" in shown) == (True, False)
     main(["keys", "list", "--all"])
     assert "first" in capsys.readouterr().out
+
+
+def test_a_listed_key_is_one_line(capsys: Capture) -> None:
+    """Ids can be copied and lines grepped however narrow the terminal; columns line up under wide characters too."""
+    main(["keys", "create", "--name", "a-long-name-" * 12, "--json"])
+    made = json.loads(capsys.readouterr().out)
+    main(["keys", "create", "--name", "账单", "--user", "u"])
+    capsys.readouterr()
+    assert main(["keys", "list"]) == 0
+    heading, first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{made['key_id']}  a-long-name-")
+    assert cell_len(second.partition("default")[0]) == heading.index("tenant")
+
+
+def test_a_tier_without_limits_is_told(capsys: Capture) -> None:
+    """A misspelt tier would quietly give a key the general limits; it is made, with a word about it."""
+    write("tiers: {vip: {concurrency: 2}}")
+    assert main(["keys", "create", "--name", "x", "--tier", "vpi"]) == 0
+    told = capsys.readouterr().err
+    assert ("'vpi'" in told, "vip" in told) == (True, True)
+    assert main(["keys", "create", "--name", "x", "--tier", "vip"]) == 0
+    assert "note:" not in capsys.readouterr().err
+
+
+def test_an_empty_list_names_the_directory_it_looked_in(capsys: Capture) -> None:
+    """In the wrong folder there are no keys, and no other sign of it."""
+    assert main(["keys", "list"]) == 0
+    assert str(Path(".tidegate").resolve()) in capsys.readouterr().err
 
 
 def test_a_key_that_does_not_exist_exits_with_2(capsys: Capture) -> None:

@@ -106,6 +106,17 @@ def test_every_error_says_what_to_do() -> None:
     assert {cls for cls, _, is_group in error_classes() if not is_group} == set(ADVICE)
 
 
+def test_a_class_derived_elsewhere_does_not_change_the_page() -> None:
+    """Other parts may derive their own error from one of the tree; the page is of the tree alone."""
+    page = errors_page()
+
+    class Derived(errors.InternalError):
+        """Stands for what some other module declares."""
+
+    assert Derived in errors.InternalError.__subclasses__()
+    assert page == errors_page()
+
+
 def test_codes_are_unique() -> None:
     """A program can tell errors apart by code alone."""
     codes = [cls.code for cls, _, is_group in error_classes() if not is_group]

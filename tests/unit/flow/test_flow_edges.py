@@ -15,7 +15,7 @@ from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import Authenticated, BodyReceived, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
-from tidegate.flow.refusals import limit_refusal, model_unknown
+from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.policy.metering.limit_store import MemoryLimitStore
 from tidegate.policy.resilience.retry import RetryPolicy
@@ -82,6 +82,22 @@ def test_flows_show_where_they_stand() -> None:
     assert call.next_timer() is None
 
 
+def test_late_notes_of_an_earlier_attempt_move_no_clock() -> None:
+    """Only the running attempt's connection and answer count."""
+    policies = _policies()
+    call = CallFlow(
+        ParsedRequest(Operation.CHAT, ModelName("m"), CHAT), policies.routes.routes[0], policies.fleet, policies.retry, policies.rng
+    )
+    call.begin(now=0.0)
+    connect_deadline = call.next_timer()
+    call.note_connected(7, now=1.0)
+    call.note_response(7, 200, now=1.0)
+    assert connect_deadline == call.next_timer() == 5.0
+    call.note_connected(1, now=1.0)
+    assert call.next_timer() == 600.0
+    assert repr(policies.fleet) == "Fleet(a/0: 1)"
+
+
 def test_an_event_before_any_call_is_ignored() -> None:
     """A driver's late report of an attempt that never was changes nothing."""
     flow = _flow(_policies())
@@ -100,11 +116,19 @@ def test_faults_say_what_is_wrong_with_an_answer() -> None:
 
 def test_a_model_nobody_knows_is_answered_with_what_there_is() -> None:
     """A near name, else the list, else how to configure one."""
-    assert "did you mean 'qwen3'?" in model_unknown("qwen-3", ["qwen3", "gpt"]).message
-    assert "available: a, b" in model_unknown("zzz", ["a", "b"]).message
+    assert "Did you mean 'qwen3'?" in model_unknown("qwen-3", ["qwen3", "gpt"]).message
+    assert "Available: a, b" in model_unknown("zzz", ["a", "b"]).message
     assert "and more" in model_unknown("zzz", [f"m{n}" for n in range(20)]).message
     assert "tidegate.yaml" in model_unknown("zzz", []).message
     assert len(model_unknown("z" * 5000, []).message) < 300
+
+
+def test_nothing_to_serve_is_told_apart_from_a_pause() -> None:
+    """A pause that upstreams asked for is a 429 with its end; anything else a 503."""
+    pause, nothing = no_replica("m", 7.2), no_replica("m", None)
+    assert (429, 7.2) == (pause.status, pause.retry_after_s)
+    assert "in 8 s" in pause.message
+    assert (503, 1.0) == (nothing.status, nothing.retry_after_s)
 
 
 def test_a_refused_request_is_told_when_to_come_back() -> None:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.adapters.records.lines import LogFormat
+from tidegate.adapters.records.lines import LogFormat, masked
 from tidegate.adapters.records.sink import LogSink
 from tidegate.errors import ConfigurationError
-from tidegate.node.log import LineHandler, masked
+from tidegate.node.log import LineHandler
 from tidegate.node.restarts import RestartPolicy, Restarts
 from tidegate.node.sockets import Address, close_all, open_shared, open_single, port_of
 from tidegate.node.state_directory import Endpoints, held, make_private, write_endpoints

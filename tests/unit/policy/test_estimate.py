@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_from_bound
+from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,6 @@ def test_the_bound_serves_while_it_is_small_beside_what_is_left() -> None:
     assert not bound_is_enough(101, 800)
 
 
-def test_a_guess_from_the_bound_is_a_third_rounded_up() -> None:
-    """Without a count, three bytes are taken for a token."""
-    assert guess_from_bound(10) == 4
+def test_a_guess_is_a_quarter_of_the_bytes_rounded_up() -> None:
+    """Without a count, four bytes are taken for a token."""
+    assert guess_tokens(10) == 3

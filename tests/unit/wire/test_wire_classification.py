@@ -66,6 +66,7 @@ def signs(failure: UpstreamFailure) -> str:
         ("llamacpp", 503, {"code": 503, "message": "Loading model", "type": "unavailable_error"}, "replica retryable"),
         ("llamacpp", 503, {"code": 503, "message": "no slot", "type": "unavailable_error"}, "replica retryable"),
         ("llamacpp", 501, {"code": 501, "message": "no embeddings", "type": "not_supported_error"}, "model"),
+        ("llamacpp", 500, {"code": 500, "message": "image input is not supported - hint: mmproj", "type": "server_error"}, "model"),
         ("llamacpp", 400, {"code": 400, "message": "x", "type": "exceed_context_size_error"}, "request"),
         # vLLM.
         (

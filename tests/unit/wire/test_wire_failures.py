@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tidegate.domain.upstream import Clock, FailureScope, UpstreamFailure
-from tidegate.errors import UpstreamCredentials, UpstreamRateLimited, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from tidegate.wire.failures import failure_to_error
+from tidegate.errors import (
+    ContextLengthExceeded,
+    StreamInterrupted,
+    UpstreamCredentials,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from tidegate.wire.failures import failure_to_error, interruption
 
 
 def failure(scope: FailureScope = FailureScope.REPLICA, **facts: object) -> UpstreamFailure:
@@ -29,7 +37,7 @@ def test_a_timeout_names_its_clock(clock: Clock) -> None:
     error = failure_to_error(failure(clock=clock, retry_after_s=2.0))
 
     assert isinstance(error, UpstreamTimeout)
-    assert "vendor words" in error.message
+    assert "vendor words" not in error.message
     assert {"connect": "connect time", "stall": "stall time", "total": "total time"}.get(clock, clock) in error.message
     assert error.retry_after_s == 2.0
 
@@ -64,12 +72,51 @@ def test_a_content_filter_is_said_to_be_one() -> None:
     assert "content filter" in failure_to_error(failure(FailureScope.REQUEST, status=400, content_filter=True)).message
 
 
-@pytest.mark.parametrize(
-    ("scope", "status"), [(FailureScope.REPLICA, 503), (FailureScope.MODEL, None), (FailureScope.MODEL, 503), (FailureScope.REQUEST, 500)]
-)
+@pytest.mark.parametrize(("scope", "status"), [(FailureScope.REPLICA, 503), (FailureScope.MODEL, 503)])
 def test_everything_else_is_an_upstream_that_could_not_answer(scope: FailureScope, status: int | None) -> None:
-    """A 502 with the cause, worth trying again."""
+    """A 502 with what it said, worth trying again."""
     error = failure_to_error(failure(scope, status=status))
 
     assert isinstance(error, UpstreamUnavailable)
     assert "vendor words" in error.message
+
+
+def test_a_lost_connection_is_told_without_its_address() -> None:
+    """Case M2: where our upstreams live is for the log; a client is told to try again."""
+    error = failure_to_error(UpstreamFailure(FailureScope.REPLICA, retryable=True, message="http://10.0.0.5:8000 cannot be reached"))
+
+    assert isinstance(error, UpstreamUnavailable)
+    assert "10.0.0.5" not in error.message
+    assert "try it again" in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("context_length_exceeded", "too long"),
+        ("exceed_context_size_error", "request (9000 tokens) exceeds"),
+        ("BadRequestError", "This model's maximum context length is 4096 tokens. However, you requested 9000"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_has_one_code_whoever_says_it(code: str, message: str) -> None:
+    """Applications shorten the prompt on `context_length_exceeded`; servers say it each in their way."""
+    error = failure_to_error(UpstreamFailure(FailureScope.REQUEST, retryable=False, message=message, status=400, code=code))
+
+    assert isinstance(error, ContextLengthExceeded)
+    assert (400, "context_length_exceeded") == (error.status, error.code)
+
+
+def test_a_stream_that_breaks_says_so_or_why() -> None:
+    """S3: a lost connection is a broken stream; an error event keeps the server's words; a clock its name."""
+    assert isinstance(interruption(failure()), StreamInterrupted)
+    assert "vendor words" in interruption(failure(in_band=True)).message
+    assert isinstance(interruption(failure(clock=Clock.STALL)), UpstreamTimeout)
+
+
+@pytest.mark.parametrize(("scope", "status"), [(FailureScope.REQUEST, 500), (FailureScope.MODEL, 500), (FailureScope.MODEL, 501)])
+def test_a_verdict_on_the_request_is_one_even_under_a_5xx(scope: FailureScope, status: int) -> None:
+    """The client must change something: a 400, which no SDK repeats."""
+    error = failure_to_error(failure(scope, status=status))
+
+    assert isinstance(error, UpstreamRejected)
+    assert (400, False) == (error.status, error.retryable)

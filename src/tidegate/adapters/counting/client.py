@@ -2,7 +2,8 @@
 
 Two connections: short texts on one, whole bodies on the other, so that a body on its way holds nobody up. Invariants: a call never
 raises for what the process does or fails to do, it returns `CountFailed`; nothing waits longer than its deadline; while the process
-is away, calls fail at once and a connection is tried again after a growing pause; what is in flight is bounded.
+is away, calls fail at once and a connection is tried again after a growing pause; while it hangs, one short text at a time finds out
+whether it still does and all others fail at once; what is in flight is bounded.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ WRITE_SLICE_BYTES = 262_144
 """Handed to the socket at once, so that the loop turns between slices."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
+HANGS_AFTER_S = 1.0
+"""A deadline of at least this, without any answer to a short text in that time, and the process is taken as hanging."""
 
 
 class FailureReason(StrEnum):
@@ -60,7 +63,7 @@ class ProcessTokenCounter:
     def __init__(self, socket_path: str, *, max_body_bytes: int, rng: random.Random | None = None) -> None:
         self._max_body_bytes = max_body_bytes
         rng = rng if rng is not None else random.Random()  # noqa: S311  jitter, not a secret
-        self._texts = _Lane(socket_path, max_in_flight_bytes=MAX_IN_FLIGHT_BYTES, rng=rng)
+        self._texts = _Lane(socket_path, max_in_flight_bytes=MAX_IN_FLIGHT_BYTES, rng=rng, is_prompt=True)
         self._bodies = _Lane(socket_path, max_in_flight_bytes=MAX_BODIES_IN_FLIGHT * (max_body_bytes + frames.MAX_HEAD_BYTES), rng=rng)
         self._body_turns = asyncio.Semaphore(MAX_BODIES_IN_FLIGHT)
         self._next_id = 0
@@ -87,6 +90,7 @@ class ProcessTokenCounter:
         await self._bodies.aclose()
 
     async def _within(self, deadline_s: float, lane: _Lane, question: Question, body: bytes) -> TextCounts | CountFailed:
+        answers = lane.answers
         try:
             async with asyncio.timeout(deadline_s):
                 if not body:
@@ -94,6 +98,8 @@ class ProcessTokenCounter:
                 async with self._body_turns:
                     return await lane.ask(question, body)
         except TimeoutError:
+            if deadline_s >= HANGS_AFTER_S:
+                lane.deadline_passed(answers)
             return CountFailed(FailureReason.DEADLINE, f"the counting process gave no answer in {deadline_s:g} s")
 
     def _request_id(self) -> int:
@@ -104,8 +110,12 @@ class ProcessTokenCounter:
 class _Lane:
     """One connection, opened when first needed and again after it was lost."""
 
-    def __init__(self, path: str, *, max_in_flight_bytes: int, rng: random.Random) -> None:
+    def __init__(self, path: str, *, max_in_flight_bytes: int, rng: random.Random, is_prompt: bool = False) -> None:
+        """`is_prompt`: answers come at once, so that none for a while means that none will."""
+        self.answers = 0
         self._path = path
+        self._is_prompt = is_prompt
+        self._hangs = False
         self._max_in_flight_bytes = max_in_flight_bytes
         self._rng = rng
         self._in_flight_bytes = 0
@@ -133,6 +143,8 @@ class _Lane:
             writer = self._writer if self._writer is not None else await self._connect()
             if writer is None:
                 return CountFailed(FailureReason.UNAVAILABLE, f"no connection to the counting process at {self._path}")
+            if self._hangs and self._waiting:
+                return CountFailed(FailureReason.UNAVAILABLE, f"the counting process at {self._path} has stopped answering")
             answer: asyncio.Future[TextCounts | CountFailed] = asyncio.get_running_loop().create_future()
             self._waiting[question.request_id] = answer
             if body:
@@ -145,6 +157,13 @@ class _Lane:
         finally:
             self._in_flight_bytes -= cost
             self._waiting.pop(question.request_id, None)
+
+    def deadline_passed(self, answers: int) -> None:
+        """Give the connection up if nothing was answered since `answers` was read and something should have been."""
+        if self._is_prompt and answers == self.answers and self._writer is not None:
+            self._hangs = True
+            self._retry_at = asyncio.get_running_loop().time() + LONGEST_PAUSE_S
+            self._drop(self._writer)
 
     async def aclose(self) -> None:
         self._closed = True
@@ -189,6 +208,8 @@ class _Lane:
             while (lengths := await frames.read_lengths(reader, max_raw_bytes=4 * frames.MAX_IDS)) is not None:
                 head = frames.decode_answer(await reader.readexactly(lengths[0]))
                 raw = await reader.readexactly(lengths[1]) if lengths[1] else b""
+                self.answers += 1
+                self._hangs = False
                 waiting = self._waiting.get(head.request_id)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(_result(head, raw))
@@ -199,7 +220,7 @@ class _Lane:
 
     def _drop(self, writer: asyncio.StreamWriter) -> None:
         """Close this connection and tell everyone who waits for an answer on it."""
-        writer.close()
+        writer.transport.abort()  # closing in order would wait for a process that hangs to read the rest
         if self._writer is writer:
             self._writer = None
             lost = CountFailed(FailureReason.UNAVAILABLE, "the connection to the counting process was lost")

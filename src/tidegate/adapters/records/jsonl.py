@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.adapters.records.files import RotatingFile, SpillFile
-from tidegate.adapters.records.lines import LogFormat, Value, line_format, request_fields
+from tidegate.adapters.records.lines import LogFormat, Value, line_format, request_fields, without_credentials
 from tidegate.adapters.records.sink import LogSink
 from tidegate.domain.record import RequestRecord
 
@@ -162,7 +162,7 @@ class JsonLinesRecorder:
             self._store(b"")
         while self._held or self._queue:
             if not self._held:
-                self._held = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+                self._held = [without_credentials(self._queue.popleft()) for _ in range(min(BATCH, len(self._queue)))]
             block = self._encode(self._held)
             if not self._store(block):
                 break

@@ -1,6 +1,7 @@
 """How one log line looks: logfmt for people and grep, JSON for collectors.
 
 A line is always one line: control characters and quotes in a value are escaped, so that nothing a client sends can forge another entry.
+What looks like a credential is masked, in what is logged and in what is recorded.
 Long values are cut. Fields whose value is None are left out.
 """
 
@@ -35,8 +36,8 @@ _SECRETS = (
     (re.compile(r"(https?://)[^\s/@]+@"), rf"\1{_MASK}@"),
 )
 """Our keys, credentials of HTTP, the usual shape of providers' keys, JSON Web Tokens, and passwords in addresses."""
-_LONGEST_HARMLESS = 16
-"""No pattern above matches so few characters."""
+_HARMLESS = re.compile(r"\w*")
+"""What no pattern above matches, told quickly: most ids and many model names."""
 
 
 class LogFormat(StrEnum):
@@ -69,6 +70,27 @@ def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) ->
         entry["message"] = message
     entry.update((key, _cut(value) if isinstance(value, str) else value) for key, value in fields.items() if value is not None)
     return msgspec.json.encode(entry).decode() + "\n"
+
+
+def masked(text: str) -> str:
+    """Hide what looks like a credential."""
+    if _HARMLESS.fullmatch(text):
+        return text
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def without_credentials(record: RequestRecord) -> RequestRecord:
+    """Mask credentials in what others chose: someone will paste a key where the model's name belongs (case M2)."""
+    request_id, model, finish_reason = (
+        masked(record.request_id),
+        masked(record.model),
+        record.finish_reason and masked(record.finish_reason),
+    )
+    if (model, finish_reason, request_id) == (record.model, record.finish_reason, record.request_id):
+        return record
+    return msgspec.structs.replace(record, model=model, finish_reason=finish_reason, request_id=request_id)
 
 
 def timestamp(at: float) -> str:

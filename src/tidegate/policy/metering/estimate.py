@@ -12,7 +12,7 @@ DEFAULT_COMPLETION_TOKENS = 1024
 """Held per choice when the client sets no cap."""
 
 _BOUND_IS_GOOD_BELOW = 8  # the bound may take at most 1/8 of what is left
-_BYTES_PER_TOKEN = 3  # used when no exact count could be had: between English (4) and Chinese (2 to 3)
+_BYTES_PER_TOKEN = 4  # JSON of English text and its structure; Chinese is near 4 too, in bytes
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
@@ -44,6 +44,6 @@ def bound_is_enough(bound: int, remaining: int | None) -> bool:
     return remaining is None or bound * _BOUND_IS_GOOD_BELOW <= remaining
 
 
-def guess_from_bound(bound: int) -> int:
-    """Give a likely prompt size when the exact count could not be had in time."""
-    return -(-bound // _BYTES_PER_TOKEN)
+def guess_tokens(size_bytes: int) -> int:
+    """Give a likely number of tokens of a JSON text, where no count could be had."""
+    return -(-size_bytes // _BYTES_PER_TOKEN)

@@ -90,7 +90,7 @@ class Fleet:
         if failure.rate_limited:
             wish = failure.retry_after_s if failure.retry_after_s is not None else _SHORTEST_SET_ASIDE_S
             state.set_aside_until = now + min(max(wish, _SHORTEST_SET_ASIDE_S), _LONGEST_SET_ASIDE_S)
-        elif failure.scope is not FailureScope.REQUEST:
+        elif failure.scope in (FailureScope.REPLICA, FailureScope.KEY):  # a missing model or a bad request says nothing of the replica
             state.failed_at = now
             state.last_error = failure.message
 

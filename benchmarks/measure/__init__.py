@@ -1,0 +1,1 @@
+"""One module per question. Each has `measure(options) -> list[Row]` and runs alone: `python -m benchmarks.measure.requests --quick`."""

@@ -1,0 +1,166 @@
+"""Starts what is measured: Tidegate with everything on, the peers, and the upstreams behind them.
+
+A `Subject` is somewhere to send a request and, but for `direct`, a family of processes whose cost is measured. All stay up during a
+measurement, so that rounds can alternate; one that is not being asked uses next to nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.content import PATH, Body, answer, chat_body
+from benchmarks.errors import BenchmarkError
+from benchmarks.machine import Cores, pinned
+from benchmarks.options import COMPILED, Options
+from benchmarks.processes import LoadProcess, free_port, running, wait_answering
+from tidegate.domain.principal import Limits
+from tidegate.testing.gateway_process import GatewayProcess
+
+CEILING = 2_000_000_000
+"""Limits are on, and nothing reaches them: tokens a minute, requests a minute, requests at once."""
+MAX_UPSTREAM_CONNECTIONS = 20_000
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Where a request is sent, and whose CPU time that costs (None: nobody's, it goes straight to the upstream)."""
+
+    name: str
+    port: int
+    key: str = "sk-none"
+    pid: int | None = None
+    gateway: GatewayProcess | None = None
+    """Tidegate itself, for its `/metrics`."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"host": "127.0.0.1", "content-type": "application/json", "authorization": f"Bearer {self.key}"}
+
+    def head(self, body: Body) -> bytes:
+        """Give the request head that goes before a body."""
+        lines = [f"POST {PATH} HTTP/1.1", *(f"{name}: {value}" for name, value in self.headers.items()), f"content-length: {body.size}"]
+        return "\r\n".join((*lines, "", "")).encode()
+
+    def metrics(self) -> str:
+        """Give Tidegate's `/metrics` page."""
+        assert self.gateway is not None, "only Tidegate has metrics here"
+        return self.gateway.metrics()
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A temporary directory for configurations and logs."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
+        path = Path(name)
+        path.chmod(0o755)  # nginx's worker may be another user
+        yield path
+
+
+@contextlib.contextmanager
+def fixed_upstream(directory: Path, cores: Cores) -> Iterator[int]:
+    """An nginx that gives every request the same answer; gives its port."""
+    port = free_port()
+    location = f"default_type application/json; return 200 '{answer().decode()}';"
+    server = f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ {location} }} }}"
+    with _nginx(directory, "upstream", server, cores.load) as (_, log):
+        wait_answering(port, PATH, {}, b"{}", name="the fixed upstream (nginx)", log=log)
+        yield port
+
+
+@contextlib.contextmanager
+def stream_upstream(cores: Cores, *, tick_s: float) -> Iterator[int]:
+    """An upstream that sends every open stream a chunk each `tick_s`; gives its port."""
+    with LoadProcess("sse_upstream", cores.load, {"tick_s": tick_s}) as process:
+        port: int = process.hear()["port"]
+        yield port
+
+
+@contextlib.contextmanager
+def tidegate(
+    variant: str, upstream_port: int, cores: Cores, *, workers: int = 1, tokens_per_minute: int = CEILING, pin: bool = True
+) -> Iterator[Subject]:
+    """Tidegate as a user runs it, in a state directory of its own: keys, limits, records, metrics and log lines on."""
+    upstream = {
+        "dialect": "vllm",
+        "base_url": f"http://127.0.0.1:{upstream_port}/v1",
+        "models": ["bench-*"],
+        "tokenizer": "qwen3.6",
+        "max_connections": MAX_UPSTREAM_CONNECTIONS,
+    }
+    environment = {"PYTHONPATH": str(COMPILED) if variant == "compiled" else ""}
+    interpreter = (sys.executable, "-m", "tidegate.cli.main", "serve")
+    gateway = GatewayProcess(
+        {"server": {"workers": workers}, "upstreams": {"bench": upstream}},
+        environment=environment,
+        command=(*pinned(cores.gateway), *interpreter) if pin else interpreter,
+    )
+    key = gateway.create_key(limits=Limits(tokens_per_minute=tokens_per_minute, requests_per_minute=CEILING, concurrency=CEILING))
+    with gateway:
+        gateway.wait_for_key(key)
+        port = int(gateway.api_url.rsplit(":", 1)[1])
+        subject = Subject(f"tidegate ({variant})", port, key.reveal(), gateway.pid, gateway)
+        yield _answering(subject)
+
+
+@contextlib.contextmanager
+def nginx_proxy(directory: Path, upstream_port: int, cores: Cores) -> Iterator[Subject]:
+    """nginx as a plain reverse proxy with kept upstream connections."""
+    port = free_port()
+    server = f"""
+    upstream bench {{ server 127.0.0.1:{upstream_port}; keepalive 512; keepalive_requests 100000000; }}
+    server {{
+      listen 127.0.0.1:{port} backlog=4096;
+      location / {{ proxy_pass http://bench; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; }}
+    }}"""
+    with _nginx(directory, "proxy", server, cores.gateway) as (pid, log):
+        yield _answering(Subject("nginx", port, pid=pid), log)
+
+
+@contextlib.contextmanager
+def vllm_router(directory: Path, command: Path, upstream_port: int, cores: Cores) -> Iterator[Subject]:
+    """vllm-router in front of one worker, taking turns."""
+    port, metrics_port = free_port(), free_port()
+    log = directory / "vllm-router.log"
+    arguments = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port)]
+    arguments += ["--policy", "round_robin", "--max-concurrent-requests", "100000", "--worker-urls", f"http://127.0.0.1:{upstream_port}"]
+    with running((*pinned(cores.gateway), str(command), *arguments), log=log) as process:
+        yield _answering(Subject("vllm-router", port, pid=process.pid), log)
+
+
+@contextlib.contextmanager
+def all_subjects(options: Options, directory: Path, upstream_port: int, cores: Cores) -> Iterator[list[Subject]]:
+    """Ours (each variant), nginx, and vllm-router unless it is left out."""
+    with contextlib.ExitStack() as stack:
+        subjects = [stack.enter_context(tidegate(variant, upstream_port, cores)) for variant in options.variants]
+        subjects.append(stack.enter_context(nginx_proxy(directory, upstream_port, cores)))
+        if options.router is not None:
+            subjects.append(stack.enter_context(vllm_router(directory, options.router, upstream_port, cores)))
+        yield subjects
+
+
+def _answering(subject: Subject, log: Path | None = None) -> Subject:
+    wait_answering(subject.port, PATH, subject.headers, chat_body().numbered(1), name=subject.name, log=log)
+    return subject
+
+
+@contextlib.contextmanager
+def _nginx(directory: Path, name: str, server: str, cores: tuple[int, ...]) -> Iterator[tuple[int, Path]]:
+    home = directory / f"nginx-{name}"
+    home.mkdir()
+    log = home / "output.log"
+    scratch = " ".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    common = "access_log off; keepalive_requests 100000000; client_body_buffer_size 64k; client_max_body_size 64m;"
+    configuration = home / "nginx.conf"
+    configuration.write_text(
+        f"worker_processes 1; daemon off; error_log {log}; pid {home}/pid; worker_rlimit_nofile 16384;\n"
+        f"events {{ worker_connections 8192; }}\nhttp {{ {common} {scratch}\n{server}\n}}\n"
+    )
+    with running((*pinned(cores), "nginx", "-p", str(home), "-e", str(log), "-c", str(configuration)), log=home / "start.log") as process:
+        if process.poll() is not None:
+            raise BenchmarkError(f"nginx ({name}) ended at once: {log.read_text(errors='replace')[-500:]}")
+        yield process.pid, log
