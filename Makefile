@@ -76,15 +76,17 @@ constraints:
 	@mv $(VENV)/constraints.txt constraints.txt && rm -rf $(VENV)/fresh
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov .bench-venv
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Tidegate needs Python 3.11 or later; $(PYTHON) is not. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "Making $(VENV) …"
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@[ -w . ] || { echo "You may not write into $(CURDIR), and everything is installed there. Use a copy that is yours." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Making $(VENV) …"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(VENV) could not be made; the lines above say why." >&2; exit 1; }
 
 $(VENV)/installed-up: $(INPUTS) | $(BIN)/python
 	@echo "Installing Tidegate, the local engine and its model (some 250 MB, once) …"

@@ -17,6 +17,7 @@ import sys
 import time
 from array import array
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import uvloop
@@ -122,7 +123,7 @@ async def _run(task: Task) -> None:
     transports = []
     async with asyncio.timeout(_OPEN_S):
         for index in range(task.streams):
-            transport, _ = await loop.create_connection(lambda index=index: Stream(task, tally, index), "127.0.0.1", task.port)  # type: ignore[misc]
+            transport, _ = await loop.create_connection(partial(Stream, task, tally, index), "127.0.0.1", task.port)
             transports.append(transport)
     await asyncio.sleep(task.settle_s)
     wrong_before = tally.wrong

@@ -13,6 +13,8 @@ TidegateError
 │   ├── MethodNotAllowed         405  the path exists, the method does not
 │   ├── RequestTimeout           408  the client sent its request too slowly
 │   ├── BodyTooLarge             413  the body is over the limit
+│   ├── UnsupportedEncoding      415  the body is compressed
+│   ├── ExpectationFailed        417  an `expect` header other than `100-continue`
 │   ├── HeadersTooLarge          431  the head is over the limit
 │   └── LimitUnreachable         429  the request is larger than its limit can ever give
 ├── Refused                      the request is fine, this moment is not; a later try may succeed
@@ -110,8 +112,14 @@ class ModelNotFound(ClientError):
 
 
 class MethodNotAllowed(ClientError):
+    """`allow` is the value of the header that says which methods the path has."""
+
     status = 405
     code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allow: str = "") -> None:
+        super().__init__(message)
+        self.allow = allow
 
 
 class RequestTimeout(ClientError):
@@ -123,6 +131,16 @@ class RequestTimeout(ClientError):
 class BodyTooLarge(ClientError):
     status = 413
     code = "body_too_large"
+
+
+class UnsupportedEncoding(ClientError):
+    status = 415
+    code = "unsupported_encoding"
+
+
+class ExpectationFailed(ClientError):
+    status = 417
+    code = "expectation_failed"
 
 
 class HeadersTooLarge(ClientError):

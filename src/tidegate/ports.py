@@ -240,7 +240,7 @@ class Recorder(Protocol):
 
 
 class Authenticator(Protocol):
-    """Turns a bearer credential into a principal, or says why not (always one generic 401, or a 403)."""
+    """Turns a bearer credential into a principal, or says why not: always one generic 401, whatever the cause."""
 
     def known(self, credential: Secret, *, now: float) -> Principal | TidegateError | None:
         """Answer from memory; None when only `verify` can tell."""

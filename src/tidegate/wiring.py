@@ -12,7 +12,6 @@ import tempfile
 import time
 from pathlib import Path
 from random import Random
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,19 +26,19 @@ from tidegate.adapters.metrics.tally import RecordTally
 from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.records.sink import LogSink
-from tidegate.config.environment import LOCAL, is_pattern
-from tidegate.config.schema import Configuration, LimitsSection, TimeoutsSection, UpstreamSection
-from tidegate.domain.principal import Limits
+from tidegate.adapters.wall_clock import wall_clock
+from tidegate.config.environment import LOCAL
+from tidegate.config.schema import Configuration, TimeoutsSection
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.statistics import UpstreamStatistics, WorkerStatistics
-from tidegate.domain.units import Headers, ModelName, ReplicaId, Secret, UpstreamName
-from tidegate.domain.upstream import Replica, ReplicaPhase, ReplicaStatus, Route, Target, Timeouts
+from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
+from tidegate.domain.upstream import Replica, ReplicaPhase, ReplicaStatus
 from tidegate.errors import ConfigurationError
 from tidegate.flow.facts import Policies
-from tidegate.gateway.authenticate import CachedAuthenticator, LimitsResolver, TokenVerifier
+from tidegate.gateway.authenticate import CachedAuthenticator
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
-from tidegate.http.client import PoolSettings, UpstreamPool, fetch, proxy_from_environment
+from tidegate.http.client import PoolSettings, UpstreamPool, fetch
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.limit_store import MemoryLimitStore
 from tidegate.policy.resilience.retry import RetryPolicy
@@ -48,11 +47,21 @@ from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Application, UpstreamRequest
 from tidegate.wire.dialects import DIALECTS
+from tidegate.wiring_parts import (
+    TokenKeys,
+    bearer,
+    limits_resolver,
+    listed_models,
+    pool_of,
+    replica_of,
+    route_of,
+    timeouts_of,
+    token_keys,
+    upstream_headers,
+)
 
 KEYS_FILE = "keys.sqlite"
 _FIRST_KEYS_S = 10.0
-_JWKS_FETCH_S = 5.0
-_JWKS_BYTES = 1_048_576
 _COUNT_ANSWER_BYTES = 16_777_216  # the ids of a long text, as JSON
 _OWN_SERVERS = frozenset({"vllm", "llamacpp"})
 _LOCAL_REPLICA = ReplicaId(f"{LOCAL}/0")
@@ -60,13 +69,7 @@ _AUTHENTICATION_LEVELS = ("cached_keys", "cached_tokens", "cached_refusals")
 _COUNTING_LEVELS = ("cache_entries",)
 _POOL_LEVELS = ("open", "idle", "in_use", "connecting", "waiting")
 _JSON = (b"content-type", b"application/json")
-_POOL_LINGERS_S = 600.0  # a pool that a reload replaced is closed after the longest call it may still serve
-
-
-class TokenKeys(TokenVerifier, Protocol):
-    """A token verifier that fetches keys in the background."""
-
-    async def close(self) -> None: ...
+_RETIRE_LOOK_S = 1.0
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -96,6 +99,9 @@ class LiveWorker:
         self._engine_pool: UpstreamPool | None = None
         self._gateway: Gateway | None = None
         self._active: Prepared | None = None
+        self._carried: dict[str, float] = {}
+        """Counts of what earlier configurations used: counters must not fall at a reload."""
+        self._carried_by_upstream: dict[UpstreamName, dict[str, float]] = {}
 
     @property
     def gateway(self) -> Gateway:
@@ -124,20 +130,20 @@ class LiveWorker:
 
     async def prepare(self, configuration: Configuration) -> Prepared:
         before = self._active.services.policies.fleet if self._active is not None else None
-        replicas = [_replica(name, section) for name, section in configuration.upstreams.items()]
+        replicas = [replica_of(name, section) for name, section in configuration.upstreams.items()]
         if configuration.local_engine.enabled:
-            replicas.append(Replica(_LOCAL_REPLICA, UpstreamName(LOCAL), "llamacpp", _timeouts(TimeoutsSection())))
-        pools = {UpstreamName(name): _pool(section) for name, section in configuration.upstreams.items()}
+            replicas.append(Replica(_LOCAL_REPLICA, UpstreamName(LOCAL), "llamacpp", timeouts_of(TimeoutsSection())))
+        pools = {UpstreamName(name): pool_of(section) for name, section in configuration.upstreams.items()}
         endpoints = {
             ReplicaId(f"{name}/0"): UpstreamEndpoint(
-                pools[UpstreamName(name)], DIALECTS[section.dialect], _upstream_headers(section), section.dialect in _OWN_SERVERS
+                pools[UpstreamName(name)], DIALECTS[section.dialect], upstream_headers(section), section.dialect in _OWN_SERVERS
             )
             for name, section in configuration.upstreams.items()
         }
         routes = tuple(
-            _route(section.model, [(target.upstream, target.model) for target in section.targets]) for section in configuration.routes
+            route_of(section.model, [(target.upstream, target.model) for target in section.targets]) for section in configuration.routes
         )
-        table = RouteTable(routes, _listed_models(configuration))
+        table = RouteTable(routes, listed_models(configuration))
         policies = Policies(
             limits=self._limits,
             routes=table,
@@ -146,18 +152,18 @@ class LiveWorker:
             rng=Random(os.urandom(32)),  # noqa: S311  jitter
             shape=shape,
             look_up=look_up,
-            models_created_at=int(time.time()),  # noqa: TID251  wiring stands where drivers stand: here clocks are read
+            models_created_at=int(wall_clock()),
         )
-        tokens = await _token_keys(configuration)
+        tokens = await token_keys(configuration)
         counter = self._count_service(configuration, table)
-        authenticator = CachedAuthenticator(keys=self._keys, wall_clock=time.time, tokens=tokens, limits=_resolver(configuration))  # noqa: TID251  as above
+        authenticator = CachedAuthenticator(keys=self._keys, wall_clock=wall_clock, tokens=tokens, limits=limits_resolver(configuration))
         services = Services(
             policies=policies,
             endpoints=endpoints,
             authenticator=authenticator,
             counter=counter,
             recorder=self,
-            wall_clock=time.time,  # noqa: TID251  the one place that hands out the clock
+            wall_clock=wall_clock,
         )
         return Prepared(configuration, services, pools, authenticator, tokens, counter)
 
@@ -173,7 +179,8 @@ class LiveWorker:
         elif prepared.configuration.local_engine.enabled:
             prepared.services.policies.fleet.mark(_LOCAL_REPLICA, present=True, warm=False)
         if retired is not None:
-            self.gateway.tasks.start(_close(retired, _POOL_LINGERS_S))
+            self._carry(retired)
+            self.gateway.tasks.start(_retire(retired))
 
     def set_engine(self, state: EngineState) -> None:
         """Follow the local engine's life: a new process has a new address and key."""
@@ -187,7 +194,7 @@ class LiveWorker:
                 self.gateway.tasks.start(self._engine_pool.aclose())
             self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url))
         if self._engine_pool is not None:
-            headers = (_JSON, *_bearer(state.api_key))
+            headers = bearer(state.api_key)
             endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], headers, continues_trace=True)
             services = self.gateway.services
             self.gateway.replace_services(msgspec.structs.replace(services, endpoints={**services.endpoints, _LOCAL_REPLICA: endpoint}))
@@ -226,20 +233,25 @@ class LiveWorker:
             "records.dropped": recorder.dropped,
             "records.log_lines_dropped": recorder.log_lines_dropped,
         }
-        active = self._active
-        if active is not None:
-            counters |= figures("authentication", active.authenticator.statistics(), levels=_AUTHENTICATION_LEVELS)[1]
-            counters |= figures("counting", active.counter.statistics(), levels=_COUNTING_LEVELS)[1]
+        if self._active is not None:
+            counters |= _service_counters(self._active)
+        for name, carried in self._carried.items():
+            counters[name] = counters.get(name, 0.0) + carried
         fleet = self.gateway.services.policies.fleet.statistics(now=now)
         upstreams = tuple(self._upstream_statistics(status) for status in fleet)
         return WorkerStatistics(self.gateway.readiness().ready, self._tally.statistics(), levels, counters, upstreams)
+
+    def _carry(self, retired: Prepared) -> None:
+        _add(self._carried, _service_counters(retired))
+        for name, pool in retired.pools.items():
+            _add(self._carried_by_upstream.setdefault(name, {}), figures("", pool.statistics(), levels=_POOL_LEVELS)[1])
 
     async def aclose(self) -> None:
         await self.gateway.aclose()
         await asyncio.to_thread(self._watcher.close)
         await asyncio.to_thread(self._recorder.close)
         if self._active is not None:
-            await _close(self._active, 0.0)
+            await _close(self._active)
         if self._engine_pool is not None:
             await self._engine_pool.aclose()
         if self._counter is not None:
@@ -268,7 +280,7 @@ class LiveWorker:
             raise ConnectionRefusedError("the local engine is not ready")
         prefix = urlsplit(state.base_url).path
         relative = path.removeprefix(prefix) if path.startswith(f"{prefix}/") else f"/..{path}"
-        request = UpstreamRequest("POST", relative, (_JSON, *_bearer(state.api_key)), body)
+        request = UpstreamRequest("POST", relative, (_JSON, *bearer(state.api_key)), body)
         answer = await fetch(self._engine_pool, request, deadline_s=deadline_s, max_bytes=_COUNT_ANSWER_BYTES)
         return answer.status, answer.body
 
@@ -277,6 +289,8 @@ class LiveWorker:
         if status.replica == _LOCAL_REPLICA:
             pool = self._engine_pool
         levels, counters = ({}, {}) if pool is None else figures("", pool.statistics(), levels=_POOL_LEVELS)
+        for name, carried in self._carried_by_upstream.get(status.upstream, {}).items():
+            counters[name] = counters.get(name, 0.0) + carried
         ready = status.phase in (ReplicaPhase.READY, ReplicaPhase.UNUSED)
         detail = status.phase if status.last_error is None else f"{status.phase}: {status.last_error}"
         return UpstreamStatistics(status.upstream, ready, detail, {"in_flight": status.in_flight, **levels}, counters)
@@ -303,7 +317,7 @@ async def open_worker(
         queue_records=records.queue_records,
         sink=LogSink(),
         log_format=log_format,
-        clock=time.time,  # noqa: TID251  as above
+        clock=wall_clock,
     )
     counter = None
     if counter_socket is not None:
@@ -313,87 +327,25 @@ async def open_worker(
     return worker
 
 
-async def _close(prepared: Prepared, delay_s: float) -> None:
+async def _retire(prepared: Prepared) -> None:
+    """Close a configuration that was replaced, once no call of its time runs any more."""
+    while any(pool.statistics().in_use or pool.statistics().waiting for pool in prepared.pools.values()):  # noqa: ASYNC110  rare
+        await asyncio.sleep(_RETIRE_LOOK_S)  # every call ends by its own clocks
+    await _close(prepared)
+
+
+async def _close(prepared: Prepared) -> None:
     """Close what only this configuration used."""
-    if delay_s > 0.0:
-        await asyncio.sleep(delay_s)
     if prepared.tokens is not None:
         await prepared.tokens.close()
     await asyncio.gather(*(pool.aclose() for pool in prepared.pools.values()))
 
 
-async def _token_keys(configuration: Configuration) -> TokenKeys | None:
-    if not configuration.jwt:
-        return None
-    from tidegate.adapters.jwt.verifier import JwtVerifier  # imported only where JWT is configured: it brings cryptography
-
-    verifier = JwtVerifier(configuration.jwt, fetch=_fetch_key_set)
-    await verifier.warm_up(now=asyncio.get_running_loop().time())
-    return verifier
+def _service_counters(prepared: Prepared) -> dict[str, float]:
+    authentication = figures("authentication", prepared.authenticator.statistics(), levels=_AUTHENTICATION_LEVELS)[1]
+    return authentication | figures("counting", prepared.counter.statistics(), levels=_COUNTING_LEVELS)[1]
 
 
-def _resolver(configuration: Configuration) -> LimitsResolver:
-    return LimitsResolver({name: _limits(section) for name, section in configuration.tiers.items()}, _limits(configuration.limits))
-
-
-def _replica(name: str, section: UpstreamSection) -> Replica:
-    return Replica(ReplicaId(f"{name}/0"), UpstreamName(name), section.dialect, _timeouts(section.timeouts))
-
-
-def _pool(section: UpstreamSection) -> UpstreamPool:
-    return UpstreamPool(
-        PoolSettings(
-            base_url=section.base_url,
-            max_connections=section.max_connections,
-            idle_timeout_s=section.idle_timeout_s,
-            connect_timeout_s=section.timeouts.connect_s,
-            verify_tls=section.verify_tls,
-            proxy=proxy_from_environment(section.base_url, os.environ),
-        )
-    )
-
-
-def _upstream_headers(section: UpstreamSection) -> Headers:
-    own = tuple((name.lower().encode(), value.reveal().encode()) for name, value in section.headers.items())
-    return (*DIALECTS[section.dialect].request_headers, *_bearer(section.api_key), *own)
-
-
-def _bearer(key: Secret | None) -> Headers:
-    return ((b"authorization", b"Bearer " + key.reveal().encode()),) if key is not None else ()
-
-
-def _route(pattern: str, targets: list[tuple[str, str | None]]) -> Route:
-    return Route(
-        pattern, tuple(Target(UpstreamName(upstream), ModelName(model) if model is not None else None) for upstream, model in targets)
-    )
-
-
-def _timeouts(section: TimeoutsSection) -> Timeouts:
-    return Timeouts(section.connect_s, section.first_byte_s, section.first_token_s, section.stall_s, section.total_s)
-
-
-def _limits(section: LimitsSection) -> Limits:
-    return Limits(section.tokens_per_minute, section.requests_per_minute, section.concurrency)
-
-
-def _listed_models(configuration: Configuration) -> tuple[str, ...]:
-    """Names for `/v1/models`: those of the routes and of the upstreams, patterns left out, each once and in order."""
-    names = [route.model for route in configuration.routes]
-    for section in configuration.upstreams.values():
-        names += section.models
-    return tuple(dict.fromkeys(name for name in names if not is_pattern(name)))
-
-
-async def _fetch_key_set(url: str) -> bytes:
-    """Get a JSON Web Key Set."""
-    parts = urlsplit(url)
-    base = f"{parts.scheme}://{parts.netloc}"
-    path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-    pool = UpstreamPool(PoolSettings(base_url=base, max_connections=1, proxy=proxy_from_environment(base, os.environ)))
-    try:
-        answer = await fetch(pool, UpstreamRequest("GET", path, (), b""), deadline_s=_JWKS_FETCH_S, max_bytes=_JWKS_BYTES)
-    finally:
-        await pool.aclose()
-    if answer.status != 200:  # noqa: PLR2004  HTTP's OK
-        raise ConfigurationError(f"the key set at {base} answered with status {answer.status}")
-    return answer.body
+def _add(totals: dict[str, float], amounts: dict[str, float]) -> None:
+    for name, amount in amounts.items():
+        totals[name] = totals.get(name, 0.0) + amount

@@ -1,4 +1,4 @@
-"""A client that goes away ends the upstream's work within 250 ms, whatever it asked for and however far it got (case S1)."""
+"""A client that goes away ends the upstream's work within 250 ms, whatever it asked for and however far it got."""
 
 from __future__ import annotations
 

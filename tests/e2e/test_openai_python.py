@@ -141,7 +141,7 @@ def test_embeddings(client: openai.OpenAI) -> None:
 
 
 def test_the_sdks_own_timeout(client: openai.OpenAI, upstream: ThreadedUpstream) -> None:
-    """A client that gives up gets its timeout, and the upstream sees it go (case S1)."""
+    """A client that gives up gets its timeout, and the upstream sees it go."""
     upstream.scripts["hanging"] = Script(fault=hang_before_headers())
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.3).chat.completions.create(model="hanging", messages=MESSAGES)
@@ -150,7 +150,7 @@ def test_the_sdks_own_timeout(client: openai.OpenAI, upstream: ThreadedUpstream)
 
 
 def test_a_failure_in_mid_stream_is_an_api_error(client: openai.OpenAI, upstream: ThreadedUpstream) -> None:
-    """An error event after three events raises `APIError` once the text before it was read (case S5)."""
+    """An error event after three events raises `APIError` once the text before it was read."""
     upstream.scripts["cut"] = Script(fault=error_event_after(3))
     text = ""
     with pytest.raises(openai.APIError, match=r".+") as caught:  # noqa: PT012  the loop is the point
@@ -180,7 +180,7 @@ def test_async_calls_and_streams(endpoint: Endpoint, upstream: ThreadedUpstream)
 
 
 def test_async_stream_left_early(endpoint: Endpoint, upstream: ThreadedUpstream) -> None:
-    """Leaving an `async for` closes the upstream's call (case S1)."""
+    """Leaving an `async for` closes the upstream's call."""
     upstream.script(Script(fault=stall_after(3)))
 
     async def main() -> None:
@@ -225,7 +225,7 @@ def test_headers_of_an_answer(
 
 
 def test_the_clients_key_stays_here(gateway_client: openai.OpenAI, upstream: ThreadedUpstream) -> None:
-    """The upstream sees its own key and never the client's (case M2)."""
+    """The upstream sees its own key and never the client's."""
     gateway_client.chat.completions.create(model="scripted", messages=MESSAGES, extra_headers={"cookie": "session=canary"})
     request = calls(upstream)[-1]
     assert request.header("authorization") == "Bearer sk-upstream-canary"
@@ -275,7 +275,7 @@ def test_a_bad_body(gateway_client: openai.OpenAI, upstream: ThreadedUpstream, b
 
 
 def test_the_upstreams_verdict_is_kept(gateway_client: openai.OpenAI, upstream: ThreadedUpstream) -> None:
-    """A 400 of the upstream stays a `BadRequestError` with its text, whole or streamed (case S5)."""
+    """A 400 of the upstream stays a `BadRequestError` with its text, whole or streamed."""
     own: dict[str, object] = {
         "message": "temperature must be below 2",
         "type": "invalid_request_error",
@@ -337,7 +337,7 @@ FAULTS = [
 def test_a_failure_before_the_first_token_has_a_status(
     gateway_client: openai.OpenAI, upstream: ThreadedUpstream, model: str, script: Script, code: str
 ) -> None:
-    """A stream that fails before its first output is an `InternalServerError` with a code, not an empty 200 (cases S4, S5)."""
+    """A stream that fails before its first output is an `InternalServerError` with a code, not an empty 200."""
     upstream.scripts[model] = script
     with pytest.raises(openai.InternalServerError) as caught:
         list(gateway_client.chat.completions.create(model=model, messages=MESSAGES, stream=True))
@@ -346,7 +346,7 @@ def test_a_failure_before_the_first_token_has_a_status(
 
 @pytest.mark.parametrize("script", [Script(fault=cut_after(3)), Script(fault=stall_after(3))], ids=["cut", "stall"])
 def test_a_stream_that_breaks_is_an_api_error(gateway_client: openai.OpenAI, upstream: ThreadedUpstream, script: Script) -> None:
-    """Cut or stalled after some text, the SDK raises `APIError`, and not a connection error (cases S3, S4)."""
+    """Cut or stalled after some text, the SDK raises `APIError`, and not a connection error."""
     upstream.scripts["cut"] = script
     text = ""
     with pytest.raises(openai.APIError) as caught:  # noqa: PT012  the loop is the point
@@ -357,7 +357,7 @@ def test_a_stream_that_breaks_is_an_api_error(gateway_client: openai.OpenAI, ups
 
 
 def test_a_provider_that_refuses_stream_options(gateway_client: openai.OpenAI, upstream: ThreadedUpstream) -> None:
-    """A stream works although the upstream answers 400 to the option we add (case S2)."""
+    """A stream works although the upstream answers 400 to the option we add."""
     upstream.scripts["picky"] = Script(reject_stream_options=True)
     for _ in range(2):
         chunks = list(gateway_client.chat.completions.create(model="picky", messages=MESSAGES, stream=True))

@@ -1,4 +1,4 @@
-"""Through the gateway a stream has exactly the bytes of a direct one, however it was cut on the way (cases S2, S6)."""
+"""Through the gateway a stream has exactly the bytes of a direct one, however it was cut on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two hundred streams at once, half of the clients killed at seeded points: nothing leaks and nobody else notices (cases S1, R4)."""
+"""Two hundred streams at once, half of the clients killed at seeded points: nothing leaks and nobody else notices."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ STORIES: dict[str, Story] = {
         world(ScriptedRequest(0.0, CHAT, calls=(RESET, ANSWER), leaves_after_s=0.031), replicas=(MAIN,)), (Outcome.CLIENT_CANCELLED,)
     ),
     "a shutdown before the answer": _one(CHAT, (Connect(),), drain_at_s=0.5, outcome=Outcome.REJECTED_OVERLOAD),
-    "a shutdown in the middle of a stream": _one(STREAM, STREAMED, drain_at_s=0.115, outcome=Outcome.REJECTED_OVERLOAD),
+    "a shutdown in the middle of a stream": _one(STREAM, STREAMED, drain_at_s=0.115, outcome=Outcome.FAILED_MID_STREAM),
     "a body that is not JSON": _one(b"{", outcome=Outcome.REJECTED_INVALID),
     "a model nobody serves": _one(b'{"model":"x","messages":[{"role":"user","content":"a"}]}', outcome=Outcome.REJECTED_INVALID),
     "a model the key may not use": Story(world(ScriptedRequest(0.0, CHAT), models=("other-*",)), (Outcome.REJECTED_FORBIDDEN,)),
@@ -164,6 +164,13 @@ STORIES: dict[str, Story] = {
     ),
     "a request that can never fit": Story(
         world(ScriptedRequest(0.0, CHAT), limits=Limits(tokens_per_minute=90)), (Outcome.REJECTED_RATE_LIMIT,)
+    ),
+    "a long answer that fits only by the exact count of its prompt": Story(
+        world(
+            ScriptedRequest(0.0, CHAT.replace(b'"max_tokens":100', b'"max_tokens":9900'), calls=(ANSWER,)),
+            limits=Limits(tokens_per_minute=10_000),
+        ),
+        (Outcome.OK,),
     ),
     "a counter that is down near the limit": Story(
         world(ScriptedRequest(0.0, CHAT, calls=(ANSWER,), counted_tokens=None), limits=Limits(tokens_per_minute=200)), (Outcome.OK,)

@@ -72,3 +72,10 @@ def test_every_client_gets_one_well_formed_response(story: Story) -> None:
             assert exchange.finished
             assert exchange.status == record.status
             assert (b"x-request-id", record.request_id.encode()) in exchange.headers
+
+
+def test_nothing_is_charged_when_no_attempt_ran_at_the_end() -> None:
+    """A client that leaves between two failed attempts has used nothing."""
+    run = LiveRun(STORIES["a client that leaves between two attempts"].scenario)
+    run.run()
+    assert run.records[0].usage.total_tokens == 0

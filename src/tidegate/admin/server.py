@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import uvicorn
 
 from tidegate.adapters.keys.store import KeyStore
+from tidegate.adapters.wall_clock import wall_clock
 from tidegate.admin.app import AdminApp
 from tidegate.admin.view import NodeView
 
@@ -29,7 +29,7 @@ class AdminServer:
         self._listener = listener
         self._store = KeyStore(keys)
         config = uvicorn.Config(
-            AdminApp(node, self._store, wall_clock=_wall_clock).build(),
+            AdminApp(node, self._store, wall_clock=wall_clock).build(),
             http="h11",
             ws="none",
             lifespan="off",
@@ -61,7 +61,3 @@ class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _wall_clock() -> float:
-    return time.clock_gettime(time.CLOCK_REALTIME)

@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from tidegate.cli.exits import Exit
 from tidegate.config.environment import left_alone
 from tidegate.config.explain import explain, render_problems
 from tidegate.config.prepare import prepare, readable_file
+from tidegate.node.exits import Exit
 
 
 def check(file: Path | None) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from tidegate import __version__
 from tidegate.adapters.records.lines import LogFormat
+from tidegate.adapters.wall_clock import wall_clock
 from tidegate.cli.banner import Banner
 from tidegate.cli.configured import Overrides, effective
 from tidegate.cli.development_key import FILE_NAME, development_key
@@ -30,7 +30,7 @@ def serve(file: Path | None, overrides: Overrides, *, log_format: LogFormat) -> 
     configure_logging(log_format)
     configuration = effective(file, overrides, warn=_warn)
     options = NodeOptions(
-        load=_loader(file, overrides), version=__version__, started_at=_wall_clock(), keys_file=KEYS_FILE, log_format=log_format
+        load=_loader(file, overrides), version=__version__, started_at=wall_clock(), keys_file=KEYS_FILE, log_format=log_format
     )
     return _run(configuration, options)
 
@@ -41,12 +41,12 @@ def up(file: Path | None, overrides: Overrides, *, log_format: LogFormat) -> int
     configure_logging(log_format)
     state_directory = Path(configuration.state_directory)
     make_private(state_directory)
-    key = development_key(state_directory, KEYS_FILE, now=_wall_clock())
+    key = development_key(state_directory, KEYS_FILE, now=wall_clock())
     banner = Banner(Console(), configuration, key, key_file=state_directory / FILE_NAME, version=__version__)
     options = NodeOptions(
         load=_loader(file, overrides),
         version=__version__,
-        started_at=_wall_clock(),
+        started_at=wall_clock(),
         keys_file=KEYS_FILE,
         log_format=log_format,
         on_listening=banner.listening,
@@ -76,7 +76,3 @@ def _loader(file: Path | None, overrides: Overrides) -> Callable[[], Configurati
 
 def _warn(line: str) -> None:
     _LOG.warning("configuration.warned %s", line)
-
-
-def _wall_clock() -> float:
-    return time.clock_gettime(time.CLOCK_REALTIME)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,15 +12,16 @@ import msgspec
 from rich.cells import cell_len, set_cell_size
 
 from tidegate.adapters.keys.store import KeyStore
+from tidegate.adapters.wall_clock import wall_clock
 from tidegate.admin.keys import KeyRequest, RotationRequest, ShownKey, ShownToken, create_key, list_keys, revoke_key, rotate_key
-from tidegate.cli.exits import Exit
+from tidegate.node.exits import Exit
 from tidegate.node.state_directory import make_private
 from tidegate.wiring import KEYS_FILE
 
 
 def create(directory: Path, request: KeyRequest, *, as_json: bool) -> int:
     with _store(directory) as store:
-        _show_token(create_key(store, request, now=_wall_clock()), as_json=as_json)
+        _show_token(create_key(store, request, now=wall_clock()), as_json=as_json)
     if not as_json:
         sys.stderr.write(f"It works at gateways whose state directory is {directory.resolve()}.\n")
     return Exit.OK
@@ -30,7 +30,7 @@ def create(directory: Path, request: KeyRequest, *, as_json: bool) -> int:
 def show(directory: Path, *, as_json: bool, everything: bool) -> int:
     """List keys; revoked and expired ones only with `everything`."""
     with _store(directory) as store:
-        keys = [key for key in list_keys(store, now=_wall_clock()) if everything or key.state == "active"]
+        keys = [key for key in list_keys(store, now=wall_clock()) if everything or key.state == "active"]
     if as_json:
         print(msgspec.json.format(msgspec.json.encode({"keys": keys})).decode())
     elif keys:
@@ -46,14 +46,14 @@ def show(directory: Path, *, as_json: bool, everything: bool) -> int:
 
 def revoke(directory: Path, key_id: str, *, as_json: bool) -> int:
     with _store(directory) as store:
-        revoke_key(store, key_id, now=_wall_clock())
+        revoke_key(store, key_id, now=wall_clock())
     print(msgspec.json.encode({"revoked": key_id}).decode() if as_json else "Revoked. A running gateway refuses the key within a second.")
     return Exit.OK
 
 
 def rotate(directory: Path, key_id: str, *, grace_s: float, as_json: bool) -> int:
     with _store(directory) as store:
-        _show_token(rotate_key(store, key_id, RotationRequest(grace_s), now=_wall_clock()), as_json=as_json)
+        _show_token(rotate_key(store, key_id, RotationRequest(grace_s), now=wall_clock()), as_json=as_json)
     if not as_json and grace_s:
         sys.stderr.write(f"The old key works for another {grace_s:g} s.\n")
     return Exit.OK
@@ -102,7 +102,3 @@ def _table(keys: list[ShownKey]) -> str:
 def _limits(key: ShownKey) -> str:
     ceilings = ((key.tokens_per_minute, "tokens/min"), (key.requests_per_minute, "requests/min"), (key.concurrency, "at once"))
     return ", ".join(f"{ceiling:,} {unit}" for ceiling, unit in ceilings if ceiling is not None) or "of its tier"
-
-
-def _wall_clock() -> float:
-    return time.clock_gettime(time.CLOCK_REALTIME)

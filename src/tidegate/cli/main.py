@@ -19,8 +19,8 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from tidegate import __version__
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.cli.configured import Overrides, effective, find_file, state_directory, warn_of_unknown_tier
-from tidegate.cli.exits import Exit
 from tidegate.errors import ClientError, ConfigurationError, TidegateError
+from tidegate.node.exits import Exit
 
 _EXIT_CODES = """\
 Exit codes: 0 it worked; 1 it ran, and the answer is bad; 2 an option, the configuration or the machine needs a person first; 130

@@ -52,7 +52,7 @@ def _check_addresses(configuration: Configuration, source: Source) -> Iterator[P
         yield source.problem(
             ("admin", "host"),
             f"the admin API listens on {admin.host}, which other machines may reach",
-            "it can make keys: listen on 127.0.0.1, or let a firewall admit operators only",
+            "metrics and health need no key there: listen on 127.0.0.1, or let a firewall admit operators only",
             severity=Severity.WARNING,
         )
     if not configuration.state_directory.strip():

@@ -142,6 +142,9 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         errors.MethodNotAllowed: "Use the method that the `Allow` header names.",
         errors.RequestTimeout: "Send again over a better connection, or raise `server.header_timeout_s` or `server.body_timeout_s`.",
         errors.BodyTooLarge: "Send less, or raise `server.max_body_bytes`.",
+        errors.UnsupportedEncoding: "Send the JSON uncompressed, without a `Content-Encoding` header: turn request compression off in the "
+        "client or in the proxy before Tidegate.",
+        errors.ExpectationFailed: "Send the request without an `Expect` header, or with `Expect: 100-continue`.",
         errors.HeadersTooLarge: "Send fewer or shorter headers, or raise `server.max_header_bytes`.",
         errors.LimitUnreachable: "Waiting does not help: lower `max_completion_tokens` or the prompt, or have the limit raised.",
         errors.RateLimited: "Wait for `Retry-After`, as the SDKs do. If it happens all the time, raise `tokens_per_minute` or "

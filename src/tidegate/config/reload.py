@@ -1,7 +1,7 @@
 """Which changes a running gateway cannot take up: those that are built into its sockets, processes and open files.
 
-Everything else (upstreams, routes, limits, tiers, issuers, timeouts, sizes) applies to requests that begin after the reload.
-A reload with obstacles changes nothing at all.
+Everything else (upstreams, routes, limits, tiers, issuers, timeouts, sizes) applies to requests that begin after the reload; the one
+exception is the TLS handshake, which keeps the `server.header_timeout_s` of the start. A reload with obstacles changes nothing at all.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ FIXED = (
     (("server", "host"), "the API port is already open"),
     (("server", "port"), "the API port is already open"),
     (("server", "workers"), "the worker processes are already running"),
+    (("server", "max_body_bytes"), "the counting process was started with it"),
     (("server", "tls"), "the certificate is loaded when the API port opens"),
     (("admin", "host"), "the admin port is already open"),
     (("admin", "port"), "the admin port is already open"),

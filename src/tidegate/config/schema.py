@@ -59,7 +59,7 @@ class ServerSection(Section, frozen=True, kw_only=True):
 
 
 class AdminSection(Section, frozen=True, kw_only=True):
-    """The port of `/metrics`, the admin API and the console. Whoever reaches it can see traffic and make keys."""
+    """The port of metrics, health and the admin API. Whoever reaches it can read the first two; the admin API wants an admin key."""
 
     host: Annotated[str, Meta(description="Address of the admin API; keep it private.")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="Port of the admin API; 0 takes a free one.")] = 8081

@@ -14,7 +14,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     replica: str
     result: str
-    """`ok`, or the failure in a word: `status_503`, `timeout_stall`, `connect`, `cancelled` ..."""
+    """`ok`, `cancelled`, or the failure in a word: `status_503`, `timeout_stall`, and `failed` where there was neither."""
     status: int | None = None
     connect_s: float | None = None
     first_byte_s: float | None = None

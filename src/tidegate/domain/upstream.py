@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
 
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
+
+
+class Clock(StrEnum):
+    """Which of the five ran out."""
+
+    CONNECT = "connect"
+    FIRST_BYTE = "first_byte"
+    FIRST_TOKEN = "first_token"  # noqa: S105  a clock, not a password
+    STALL = "stall"
+    TOTAL = "total"
 
 
 class Timeouts(msgspec.Struct, frozen=True, gc=False):
@@ -22,15 +33,21 @@ class Timeouts(msgspec.Struct, frozen=True, gc=False):
     """Longest gap between two pieces of a stream."""
     total_s: float = 600.0
 
-
-class Clock(StrEnum):
-    """Which of the five ran out."""
-
-    CONNECT = "connect"
-    FIRST_BYTE = "first_byte"
-    FIRST_TOKEN = "first_token"  # noqa: S105  a clock, not a password
-    STALL = "stall"
-    TOTAL = "total"
+    def of(self, clock: Clock) -> float:
+        """Give one of them by its name."""
+        match clock:
+            case Clock.CONNECT:
+                return self.connect_s
+            case Clock.FIRST_BYTE:
+                return self.first_byte_s
+            case Clock.FIRST_TOKEN:
+                return self.first_token_s
+            case Clock.STALL:
+                return self.stall_s
+            case Clock.TOTAL:
+                return self.total_s
+            case _:
+                assert_never(clock)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -96,7 +113,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
 
 
 class FailureScope(StrEnum):
-    """What a failure says something about: only `REPLICA` and `MODEL` count against a replica's health."""
+    """What a failure says something about: only `REPLICA` and `KEY` count against a replica's health."""
 
     REQUEST = "request"
     KEY = "key"

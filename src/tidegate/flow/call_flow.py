@@ -109,7 +109,7 @@ class CallFlow:
             return []
         assert self.choice is not None
         self._fleet.abandon(self.choice.replica.replica)
-        self._note("cancelled", now)
+        self._record_attempt("cancelled", now)
         return [CancelAttempt(self._attempt)]
 
     def next_timer(self) -> float | None:
@@ -176,7 +176,7 @@ class CallFlow:
         assert self.choice is not None
         committed = self.phase is Phase.COMMITTED
         self._fleet.end(self.choice.replica.replica, None, now=now)
-        self._note("ok", now)
+        self._record_attempt("ok", now)
         answer: Action = EndStream() if committed else Reply(self._attempt, self.degraded)
         self._end(CallResult(None, committed=True, usage=event.usage, finish_reason=event.finish_reason, output_bytes=event.output_bytes))
         return [answer]
@@ -185,12 +185,13 @@ class CallFlow:
         assert self.choice is not None
         replica = self.choice.replica.replica
         self._fleet.end(replica, failure, now=now)
-        self._note(_word(failure), now)
+        self._record_attempt(_word(failure), now)
         if self.phase is Phase.COMMITTED:
             return self._end(CallResult(failure, committed=True, usage=usage))
         self.phase = Phase.WAITING
-        if failure.param == "stream_options" and self._asked_usage and not self._request.wants_usage and self._fleet.may_ask_usage(replica):
-            self._fleet.usage_option_refused(replica)  # our wish, not the client's: try once more without it
+        ours = failure.param == "stream_options" and self._asked_usage and not self._request.wants_usage
+        if ours and self._attempt < self._retry.max_attempts:
+            self._fleet.usage_option_refused(replica)  # our wish, not the client's: once more without it
             return self._start_next(failure, now)
         if not self._retry.may_retry(failure, self._attempt):
             return self._end(CallResult(failure, committed=False, usage=usage))
@@ -211,11 +212,11 @@ class CallFlow:
 
     def _timeout(self, clock: Clock) -> UpstreamFailure:
         assert self.choice is not None
-        limit_s: float = getattr(self.choice.replica.timeouts, f"{clock}_s")
+        limit_s = self.choice.replica.timeouts.of(clock)
         message = f"upstream {self.choice.replica.upstream} ran out its {clock.replace('_', ' ')} clock ({limit_s:g} s)"
         return UpstreamFailure(FailureScope.REPLICA, retryable=True, message=message, clock=clock)
 
-    def _note(self, result: str, now: float) -> None:
+    def _record_attempt(self, result: str, now: float) -> None:
         assert self.choice is not None
         since = self._started_at
         self.attempts.append(

@@ -64,7 +64,7 @@ class Phase(StrEnum):
 
 
 class CallResult(msgspec.Struct, frozen=True):
-    """How the call ended. `failure` None means the client has a complete answer."""
+    """How the call ended. `failure` None: the client has a complete answer, or went away before it."""
 
     failure: UpstreamFailure | None
     committed: bool

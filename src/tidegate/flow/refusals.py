@@ -23,7 +23,8 @@ _SHOWN_MODELS = 8
 _SHOWN_NAME = 100  # a client's model name is echoed up to here
 
 
-def limit_refusal(denied: Denied) -> TidegateError:
+def limit_refusal(denied: Denied, *, capped: bool = True) -> TidegateError:
+    """Say which limit refused; `capped` False for a request whose answer has no length to lower."""
     match denied.limit:
         case LimitName.CONCURRENCY:
             message = f"This key already has {denied.ceiling} requests running, its limit. Wait for one to end, or ask for a higher limit."
@@ -32,16 +33,13 @@ def limit_refusal(denied: Denied) -> TidegateError:
             message = f"This key has used its {denied.ceiling} requests per minute. Try again in {_seconds(denied.retry_after_s)} s."
             return RateLimited(message, retry_after_s=denied.retry_after_s)
         case LimitName.TOKENS:
-            asked = (
-                f"The request needs {denied.requested} tokens (prompt and completion) "
-                f"and the key's limit is {denied.ceiling} tokens per minute"
-            )
+            asked = f"The request needs {denied.requested} tokens and the key's limit is {denied.ceiling} tokens per minute"
+            shorter = "lower max_tokens or shorten the prompt" if capped else "send less text at once"
             if denied.retry_after_s is None:
-                message = f"{asked}: it can never fit. Lower max_tokens, shorten the prompt, or ask for a higher limit."
-                return LimitUnreachable(message, param="max_tokens")
-            message = (
-                f"{asked}, of which {denied.remaining} are left now. Try again in {_seconds(denied.retry_after_s)} s, or lower max_tokens."
-            )
+                message = f"{asked}: it can never fit. Please {shorter}, or ask for a higher limit."
+                return LimitUnreachable(message, param="max_tokens" if capped else None)
+            wait = _seconds(denied.retry_after_s)
+            message = f"{asked}, of which {denied.remaining} are left now. Try again in {wait} s, or {shorter}."
             return RateLimited(message, retry_after_s=denied.retry_after_s)
         case _:
             assert_never(denied.limit)

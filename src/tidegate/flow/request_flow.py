@@ -1,6 +1,6 @@
 """One request from its head to its record. Read this file and you have seen the system.
 
-    authenticate -> read the body -> parse -> admit -> shape -> cache -> estimate, reserve -> route -> call -> settle, record
+    authenticate -> read the body -> parse, match a route -> admit -> shape -> cache -> estimate, reserve -> call -> settle, record
                                         (a /tokenize or /v1/models request is answered after `admit`)
 
 Laws, each a property test: one `Finish` and nothing after it; the permit is ended once; each attempt is ended once; no
@@ -155,10 +155,11 @@ class RequestFlow:
         return self._reserve(request, now)
 
     def _reserve(self, request: ParsedRequest, now: float) -> list[Action]:
-        """Hold tokens by the cheap bound while that is good enough, else count exactly first."""
+        """Hold tokens by the prompt's cheap bound where that is good enough and fits; else count exactly first."""
         assert self.permit is not None
-        if bound_is_enough(request.prompt_tokens_bound, self.permit.remaining_tokens(now=now)):
-            return self._hold(request, request.prompt_tokens_bound, now)
+        bound = request.prompt_tokens_bound
+        if bound_is_enough(bound, self.permit.remaining_tokens(now=now)) and self._hold(request, bound, now) is None:
+            return self._start_call(request, now)
         self.step = Step.COUNT
         return [CountTokens()]
 
@@ -166,13 +167,17 @@ class RequestFlow:
         assert self.request is not None
         if self.request.operation is Operation.TOKENIZE:
             return self._answer_count(count, now)
-        if count is None:
-            return self._hold(self.request, guess_tokens(len(self.request.body)), now)
-        self._prompt_tokens = count.prompt_tokens
-        self._evidence = Evidence.COUNTED if count.exact else Evidence.ESTIMATED
-        return self._hold(self.request, count.prompt_tokens, now)
+        prompt_tokens = guess_tokens(len(self.request.body))
+        if count is not None:
+            prompt_tokens = self._prompt_tokens = count.prompt_tokens
+            self._evidence = Evidence.COUNTED if count.exact else Evidence.ESTIMATED
+        denied = self._hold(self.request, prompt_tokens, now)
+        if denied is not None:
+            return self._reject(limit_refusal(denied, capped=self.request.operation is not Operation.EMBEDDING), now)
+        return self._start_call(self.request, now)
 
-    def _hold(self, request: ParsedRequest, prompt_tokens: int, now: float) -> list[Action]:
+    def _hold(self, request: ParsedRequest, prompt_tokens: int, now: float) -> Denied | None:
+        """Hold what the request may use; nothing is held when it does not fit."""
         assert self.permit is not None
         if request.operation is Operation.EMBEDDING:
             total = prompt_tokens
@@ -180,10 +185,9 @@ class RequestFlow:
             ceiling = self.permit.ceiling_tokens()
             total = estimate(prompt_tokens, request.max_completion_tokens, request.choices, ceiling=ceiling).total
         denied = self.permit.reserve(total, now=now)
-        if denied is not None:
-            return self._reject(limit_refusal(denied), now)
-        self._reserved = total
-        return self._start_call(request, now)
+        if denied is None:
+            self._reserved = total
+        return denied
 
     def _start_call(self, request: ParsedRequest, now: float) -> list[Action]:
         assert self._route is not None
@@ -244,11 +248,14 @@ class RequestFlow:
         if self.call is not None:
             committed = self.call.first_output_at is not None
             actions += self.call.abandon(now=now)
-            result = CallResult(None, committed)
+            if actions:  # between two attempts nothing runs: then nothing was used
+                result = CallResult(None, committed)
         status = 200 if committed else 0
         if error is not None:
             actions.append(InterruptStream(error) if committed else SendError(error))
             status = 200 if committed else error.status
+            if committed and outcome is Outcome.REJECTED_OVERLOAD:
+                outcome = Outcome.FAILED_MID_STREAM
         return [*actions, self._finish(outcome, status, error, result, now)]
 
     def _finish(self, outcome: Outcome, status: int, error: TidegateError | None, result: CallResult | None, now: float) -> Finish:

@@ -134,12 +134,29 @@ class Attempt:
                 self._before_commit(codec, out)
             if codec.done and not self.ended:
                 self._owner.after(_AFTER_DONE_S, self)
-        except Exception as fault:  # noqa: BLE001  the driver's outermost frame for upstream bytes
+        except Exception as fault:  # noqa: BLE001  the driver's outermost frame for what an upstream does
             self._owner.crashed(fault)
 
     def response_ended(self) -> None:
+        self._guard(self._on_end)
+
+    def call_failed(self, failure: CallFailure) -> None:
+        self._guard(lambda: self._on_failure(failure))
+
+    def after_done(self) -> None:
+        """The grace for a clean end after `[DONE]` is over."""
+        self._guard(self._on_grace_over)
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Run a step unless all is over; a fault of ours ends the request instead of leaving it to its clocks."""
         if self.ended:
             return
+        try:
+            step()
+        except Exception as fault:  # noqa: BLE001  the driver's outermost frame for what an upstream does
+            self._owner.crashed(fault)
+
+    def _on_end(self) -> None:
         codec = self.codec
         if codec is not None:
             self._end_stream(codec)
@@ -148,17 +165,14 @@ class Attempt:
         else:
             self._end_answer()
 
-    def call_failed(self, failure: CallFailure) -> None:
-        if self.ended:
-            return
+    def _on_failure(self, failure: CallFailure) -> None:
         if self.codec is not None and self.codec.done:
             self._complete_stream(self.codec)
-            return
-        self._fail(from_call_failure(failure))
+        else:
+            self._fail(from_call_failure(failure))
 
-    def after_done(self) -> None:
-        """The grace for a clean end after `[DONE]` is over."""
-        if not self.ended and self.codec is not None:
+    def _on_grace_over(self) -> None:
+        if self.codec is not None:
             call = self.call
             self._complete_stream(self.codec)
             if call is not None:

@@ -34,7 +34,7 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 
 _ENDPOINTS = {
     **{("POST", path): Endpoint(operation) for path, operation in _POST.items()},
-    **{("GET", path): Endpoint(operation) for path, operation in _GET.items()},
+    **{(method, path): Endpoint(operation) for path, operation in _GET.items() for method in ("GET", "HEAD")},
 }
 
 
@@ -44,12 +44,13 @@ def find_endpoint(method: str, path: str) -> Endpoint | TidegateError:
     if endpoint is not None:
         return endpoint
     if path.startswith(_MODEL_PREFIX) and len(path) > len(_MODEL_PREFIX):
-        if method == "GET":
+        if method in ("GET", "HEAD"):
             return Endpoint(Operation.MODEL, unquote(path[len(_MODEL_PREFIX) :]))
-        return MethodNotAllowed(f"{path} answers GET, not {method}.")
-    allowed = [verb for verb in ("GET", "POST") if (verb, path) in _ENDPOINTS] or (["GET"] if path in HEALTH_PATHS else [])
-    if allowed:
-        return MethodNotAllowed(f"{path} answers {allowed[0]}, not {method}.")
+        return MethodNotAllowed(f"{path} answers GET, not {method}.", allow="GET, HEAD")
+    if path in _POST:
+        return MethodNotAllowed(f"{path} answers POST, not {method}.", allow="POST")
+    if path in _GET or path in HEALTH_PATHS:
+        return MethodNotAllowed(f"{path} answers GET, not {method}.", allow="GET, HEAD")
     known = f"/v1{path.rstrip('/')}"
     if known in _POST or known in _GET:
         return PathNotFound(f"There is no {path}. Did you mean {known}? Set your SDK's base_url to end in /v1.")

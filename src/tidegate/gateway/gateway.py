@@ -12,9 +12,11 @@ from random import Random
 
 import msgspec
 
+from tidegate.domain.outcome import Outcome
+from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import Headers
 from tidegate.domain.upstream import ReplicaPhase
-from tidegate.errors import TidegateError
+from tidegate.errors import MethodNotAllowed, TidegateError
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.authenticate import extract_credential
@@ -56,7 +58,7 @@ class Gateway:
         headers = dict(reversed(head.headers))  # the first of equal names wins
         request_id = clean_request_id(headers.get(b"x-request-id")) or f"req_{self._rng.getrandbits(96):024x}"
         if isinstance(endpoint, TidegateError):
-            return _refuse(exchange, endpoint, request_id)
+            return self._refuse(exchange, endpoint, request_id)
         trace_id, traceparent = self._trace(headers.get(b"traceparent"))
         services = self.services
         facts = RequestFacts(
@@ -108,6 +110,25 @@ class Gateway:
     def driver_finished(self, driver: RequestDriver) -> None:
         self._running.discard(driver)
 
+    def _refuse(self, exchange: Exchange, error: TidegateError, request_id: str) -> ExchangeReceiver:
+        """Answer a path or method that is not served; it leaves its record like any other request."""
+        headers: Headers = (_JSON, (b"x-request-id", request_id.encode()))
+        if isinstance(error, MethodNotAllowed):
+            headers = (*headers, (b"allow", error.allow.encode()))
+        exchange.respond(error.status, headers, encode_error(error))
+        record = RequestRecord(
+            request_id=request_id,
+            started_at=self.services.wall_clock(),
+            operation="none",
+            outcome=Outcome.REJECTED_INVALID,
+            status=error.status,
+            duration_s=0.0,
+            error_code=error.code,
+            cause=error.message,
+        )
+        self.services.recorder.record(record)
+        return _Answered()
+
     def _answer_health(self, exchange: Exchange) -> ExchangeReceiver:
         if exchange.head.path == "/livez":
             exchange.respond(200, (_JSON,), b'{"status":"alive"}')
@@ -132,12 +153,6 @@ class _Answered:
     def write_paused(self) -> None: ...
 
     def write_resumed(self) -> None: ...
-
-
-def _refuse(exchange: Exchange, error: TidegateError, request_id: str) -> ExchangeReceiver:
-    headers: Headers = (_JSON, (b"x-request-id", request_id.encode()))
-    exchange.respond(error.status, headers, encode_error(error))
-    return _Answered()
 
 
 def _retry_count(value: bytes | None) -> int:

@@ -10,7 +10,7 @@ _log = logging.getLogger("tidegate.gateway")
 
 
 class OwnedTasks:
-    """The few tasks of a gateway: token verification and counting, which are bounded by their requests."""
+    """The few tasks of a gateway: verifying and counting, bounded by their requests, and closing what a reload replaced."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
+from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation
 from tidegate.domain.units import Headers
-from tidegate.errors import LimitUnreachable, TidegateError
+from tidegate.errors import LimitUnreachable, Overloaded, TidegateError
 from tidegate.flow.actions import (
     Action,
     Answer,
@@ -52,6 +53,7 @@ from tidegate.wire.openai import encode_error, encode_error_event
 
 _log = logging.getLogger("tidegate.gateway")
 _JSON = (b"content-type", b"application/json")
+_VERIFY_DEADLINE_S = 10.0  # longer than fetching an issuer's keys may take
 _COUNT_DEADLINE_S = 2.0  # for a limit: beyond it a guess serves
 _TOKENIZE_DEADLINE_S = 20.0  # for /tokenize: the count is the answer
 
@@ -120,6 +122,9 @@ class RequestDriver:
 
     def crashed(self, fault: Exception) -> None:
         """End the request after a fault of our own; the client gets no detail, the log does."""
+        if self._finished:
+            _log.error("request.late_fault request_id=%s", self.flow.facts.request_id, exc_info=fault)
+            return
         _log.error("request.crashed request_id=%s", self.flow.facts.request_id, exc_info=fault)
         try:
             self._perform(self.flow.receive(DriverFailed(), now=self.now()))
@@ -244,7 +249,15 @@ class RequestDriver:
             self._feed(Authenticated(verdict))
 
     async def _verify(self, action: Authenticate) -> None:
-        verdict = await self._services.authenticator.verify(action.credential, now=self.now())
+        verdict: Principal | TidegateError
+        try:
+            async with asyncio.timeout(_VERIFY_DEADLINE_S):
+                verdict = await self._services.authenticator.verify(action.credential, now=self.now())
+        except TimeoutError:
+            verdict = Overloaded("Your token could not be checked in time: its issuer's keys are slow. Try again.", retry_after_s=1.0)
+        except Exception as fault:  # noqa: BLE001  outermost frame of the task: see `crashed`
+            self.crashed(fault)
+            return
         self._feed(AuthenticationRefused(verdict) if isinstance(verdict, TidegateError) else Authenticated(verdict))
 
     async def _count_tokens(self) -> None:
@@ -259,6 +272,9 @@ class RequestDriver:
             _log.warning("count.timed_out request_id=%s", self.flow.facts.request_id)
         except TidegateError as problem:
             _log.warning("count.failed request_id=%s reason=%s", self.flow.facts.request_id, problem.message)
+        except Exception as fault:  # noqa: BLE001  outermost frame of the task: see `crashed`
+            self.crashed(fault)
+            return
         self._feed(TokensCounted(count))
 
     def _start_attempt(self, action: StartAttempt) -> None:

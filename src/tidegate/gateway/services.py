@@ -30,7 +30,7 @@ class Services(msgspec.Struct, frozen=True):
     counter: TokenCounter
     recorder: Recorder
     wall_clock: Callable[[], float]
-    """Seconds since the epoch, for records and nothing else."""
+    """Seconds since the epoch, for records and for dates in upstreams' headers; decisions use the flow's `now`."""
     largest_answer_bytes: int = 67_108_864
     """A non-streaming answer is held until it is whole; beyond this size the call fails."""
     held_stream_bytes: int = 1_048_576

@@ -298,7 +298,7 @@ class UpstreamPool:
     # ── the whole ────────────────────────────────────────────────────────────
 
     def statistics(self) -> PoolStatistics:
-        """Count, for metrics, console and tests."""
+        """Count, for metrics and tests."""
         return PoolStatistics(
             open=len(self._connections),
             idle=len(self._idle),

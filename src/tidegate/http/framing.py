@@ -12,7 +12,7 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-from tidegate.errors import BodyTooLarge, InvalidHttp
+from tidegate.errors import BodyTooLarge, InvalidHttp, UnsupportedEncoding
 
 MAX_SIZE_LINE_BYTES: Final = 256
 """A chunk's size and extensions. Nobody sends extensions; this leaves room for a signature in one."""
@@ -39,13 +39,11 @@ def body_too_large(limit: int) -> BodyTooLarge:
     )
 
 
-def coded_body() -> InvalidHttp:
-    error = InvalidHttp(
+def coded_body() -> UnsupportedEncoding:
+    return UnsupportedEncoding(
         "The request has a content-encoding, and this gateway does not decompress bodies. "
         "Send the JSON uncompressed, without that header field."
     )
-    error.status = 415  # RFC 9110, section 15.5.16
-    return error
 
 
 class LengthReader:

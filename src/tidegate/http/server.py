@@ -73,6 +73,15 @@ class HttpServer:
         """The port listened on; 0 before `start`."""
         return self._port
 
+    def update_limits(self, limits: ServerLimits) -> None:
+        """Use other bounds from now on: connections and requests to come meet them, and deadlines that are running keep their time.
+
+        A TLS handshake keeps the `header_timeout_s` of the start, which is built into the listener.
+        """
+        self._limits = limits
+        if self._state is not None:
+            self._state.take_limits(limits)
+
     def stop_accepting(self) -> None:
         """Close the listener and idle connections; running exchanges go on, and their responses carry `connection: close`."""
         state = self._state

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.errors import HeadersTooLarge, InvalidHttp, Overloaded, RequestTimeout, TidegateError
+from tidegate.errors import ExpectationFailed, HeadersTooLarge, Overloaded, RequestTimeout, TidegateError
 from tidegate.http.deadlines import NEVER
 from tidegate.http.error_body import error_body
 from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body
@@ -278,9 +278,7 @@ class ServerConnection(ServerSocket):
             self._refuse(error)
             return len(data)
         if facts.expectation is not None and facts.expectation != b"100-continue":
-            self._refuse(
-                InvalidHttp("The only expectation supported is 100-continue. Send the request without an expect header."), status=417
-            )
+            self._refuse(ExpectationFailed("The only expectation supported is 100-continue. Send the request without an expect header."))
             return len(data)
         exchange = ServerExchange(self, facts)
         self._exchange = exchange
@@ -425,14 +423,14 @@ class ServerConnection(ServerSocket):
             )
         )
 
-    def _refuse(self, error: TidegateError, *, status: int | None = None) -> None:
+    def _refuse(self, error: TidegateError) -> None:
         """Answer in place of the application; nothing more is read as a request from this connection."""
         self.state.malformed += 1
         body = error_body(error)
         self.write(
             b"".join(
                 (
-                    status_line(status or error.status),
+                    status_line(error.status),
                     self.state.date_line,
                     field_lines(JSON_HEADERS),
                     b"content-length: %d\r\n" % len(body),

@@ -86,7 +86,7 @@ class ServerState:
 
     def __init__(self, application: Application, limits: ServerLimits, loop: asyncio.AbstractEventLoop) -> None:
         self.application = application
-        self.limits = limits
+        self.take_limits(limits)
         self.loop = loop
         self.head_reader = HeadReader()
         self.deadlines: Deadlines[ServerSocket] = Deadlines(loop.time())
@@ -95,7 +95,6 @@ class ServerState:
         self.empty = asyncio.Event()
         self.date_line = b""
         self.refresh_date()
-        self.overloaded_response = _overloaded_response(limits.max_connections)
         self.exchanges = 0
         self.buffered_bytes = 0
         self.accepted = 0
@@ -106,6 +105,11 @@ class ServerState:
         self.timed_out = 0
         self.slow_readers = 0
         self.clients_left = 0
+
+    def take_limits(self, limits: ServerLimits) -> None:
+        """Use these bounds from now on; a deadline that is running keeps its time."""
+        self.limits = limits
+        self.overloaded_response = _overloaded_response(limits.max_connections)
 
     def refresh_date(self) -> None:
         """Take the wall clock's second; called by the sweep, so that no response formats a date."""

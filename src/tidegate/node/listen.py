@@ -1,17 +1,21 @@
-"""Opens a worker's HTTP server on the socket it was given, and reports its figures."""
+"""Opens a worker's HTTP server on the socket it was given, keeps its limits those of the configuration, and reports its figures."""
 
 from __future__ import annotations
 
+import logging
 import socket
 from pathlib import Path
 
 from tidegate.adapters.metrics.figures import figures
 from tidegate.config.schema import Configuration
 from tidegate.http.server import HttpServer, ServerLimits, tls_context
+from tidegate.node.descriptors import allow_files, shortage, wanted_files
 from tidegate.node.worker import Worker
 
 LEVELS = ("connections", "exchanges", "buffered_bytes")
 """Fields of `ServerStatistics` that tell of one moment; all others are counted since the start."""
+
+_LOG = logging.getLogger("tidegate.node.worker")
 
 
 class ApiServer:
@@ -19,6 +23,13 @@ class ApiServer:
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """Take up the limits of a reloaded configuration, and room for the files that its connections need."""
+        self._server.update_limits(_limits(configuration))
+        lacking = shortage(configuration, allow_files(wanted_files(configuration)))
+        if lacking is not None:
+            _LOG.warning("worker.few_files %s", lacking)
 
     def stop_accepting(self) -> None:
         self._server.stop_accepting()
@@ -36,8 +47,11 @@ class ApiServer:
 async def listen(worker: Worker, configuration: Configuration, listener: socket.socket) -> ApiServer:
     """Serve the worker's application; `ConfigurationError` when the certificate cannot be used."""
     section = configuration.server
-    limits = ServerLimits(**{name: getattr(section, name) for name in ServerLimits.__struct_fields__})
     context = tls_context(Path(section.tls.certificate), Path(section.tls.key)) if section.tls is not None else None
-    server = HttpServer(worker.application, limits)
+    server = HttpServer(worker.application, _limits(configuration))
     await server.start(sock=listener, ssl_context=context)
     return ApiServer(server)
+
+
+def _limits(configuration: Configuration) -> ServerLimits:
+    return ServerLimits(**{name: getattr(configuration.server, name) for name in ServerLimits.__struct_fields__})

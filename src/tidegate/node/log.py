@@ -16,7 +16,7 @@ FRAMES = 6
 """Innermost frames named of a traceback: enough to find the place, short enough for one line."""
 
 
-class LineHandler(logging.Handler):
+class LoggedLines(logging.Handler):
     """Writes each record as one line to a sink. Installed once per process by `configure_logging`."""
 
     def __init__(self, sink: LogSink, log_format: LogFormat, fields: dict[str, Value]) -> None:
@@ -37,7 +37,7 @@ class LineHandler(logging.Handler):
 
 def configure_logging(log_format: LogFormat, *, level: int = logging.INFO, **fields: Value) -> None:
     """Make this process log lines with these fields added to each; for a process's `main`, once."""
-    lines = LineHandler(LogSink(), log_format, fields)
+    lines = LoggedLines(LogSink(), log_format, fields)
     logging.basicConfig(level=level, handlers=[lines], force=True)
     logging.captureWarnings(True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are the node's

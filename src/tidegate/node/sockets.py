@@ -101,7 +101,8 @@ def _explain(error: OSError, address: Address, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"Port {port} on {address.host or '*'} is in use by another process, perhaps an earlier Tidegate. "
-            f"Stop it (`ss -ltnp 'sport = :{port}'` shows it), or set {address.section}.port to another port (0 takes a free one)."
+            f"Stop it (`ss -ltnp 'sport = :{port}'` shows it), or choose another port with "
+            f"{'--admin-port' if address.section == 'admin' else '--port'} or {address.section}.port (0 takes a free one)."
         )
     if error.errno == errno.EACCES:
         return f"{where} may not be opened by this user: ports below 1024 need a privilege. Set {address.section}.port to 1024 or higher."

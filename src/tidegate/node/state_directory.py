@@ -6,7 +6,9 @@ scripts and tests that start a node on free ports.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from tidegate.errors import ConfigurationError
 
 ENDPOINTS_FILE = "endpoints.json"
 LOCK_FILE = "lock"
+_LOG = logging.getLogger("tidegate.node")
 _OWNER_ONLY = 0o600
 _OWNER_ONLY_DIRECTORY = 0o700
 
@@ -61,19 +64,23 @@ def held(directory: Path) -> Iterator[None]:
                 "Stop it, or give this one a state_directory of its own.",
                 param="state_directory",
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # the number only helps people; a full disk is no reason not to serve
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
 
 
 def write_endpoints(directory: Path, endpoints: Endpoints) -> None:
-    """Write the file whole or not at all."""
+    """Write the file whole or not at all; without room for it the node serves all the same."""
     path = directory / ENDPOINTS_FILE
     draft = path.with_suffix(".draft")
-    draft.write_bytes(msgspec.json.encode(endpoints) + b"\n")
-    draft.replace(path)
+    try:
+        draft.write_bytes(msgspec.json.encode(endpoints) + b"\n")
+        draft.replace(path)
+    except OSError as error:
+        _LOG.warning("state_directory.unwritable %s cannot be written (%s). Check owner and free space.", path, error.strerror)
 
 
 def forget_endpoints(directory: Path) -> None:

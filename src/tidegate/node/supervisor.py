@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.adapters.counting.frames import MAX_SOCKET_PATH_BYTES
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.adapters.engine.supervisor import EngineSupervisor
 from tidegate.adapters.records.lines import LogFormat
@@ -33,20 +34,15 @@ from tidegate.errors import ConfigurationError, InternalError, TidegateError
 from tidegate.node import control, sockets
 from tidegate.node.companion import Companion
 from tidegate.node.engine import engine_settings
+from tidegate.node.exits import Exit
 from tidegate.node.state_directory import Endpoints, forget_endpoints, held, make_private, write_endpoints
 from tidegate.node.worker_link import WORKER_COMMAND
 from tidegate.node.worker_pool import WorkerPool, WorkerSlot
-
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_CONFIGURATION = 2
 
 REFRESH_S = 2.0
 """How old the figures of a worker that dies may be: what it counted since is lost from the metrics (not from the records)."""
 START_S = 60.0
 """For all workers to accept connections; a worker imports for well under a second."""
-MAX_SOCKET_PATH_BYTES = 100
-"""The kernel takes 107."""
 
 _LOG = logging.getLogger("tidegate.node")
 
@@ -115,8 +111,8 @@ class Supervisor:
             await self._supervise(listeners, admin_listener, endpoints)
         if self._failure is not None:
             _LOG.error("node.failed %s", self._failure.message)
-            return EXIT_CONFIGURATION if isinstance(self._failure, ConfigurationError) else EXIT_FAILED
-        return EXIT_FAILED if self._forced else EXIT_OK
+            return Exit.USAGE if isinstance(self._failure, ConfigurationError) else Exit.FAILED
+        return Exit.FAILED if self._forced else Exit.OK
 
     def stop(self) -> None:
         """End in order; called a second time, at once."""

@@ -26,12 +26,10 @@ from tidegate.config.schema import Configuration
 from tidegate.domain.statistics import WorkerStatistics
 from tidegate.errors import ConfigurationError, TidegateError
 from tidegate.node import control
+from tidegate.node.descriptors import allow_files, shortage, wanted_files
+from tidegate.node.exits import Exit
 from tidegate.node.log import configure_logging
 from tidegate.ports import Application
-
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_CONFIGURATION = 2
 
 START_S = 30.0
 """Until the first message: the supervisor sends it at once."""
@@ -90,6 +88,9 @@ class OpenWorker(Protocol):
 class Listening(Protocol):
     """The open HTTP server of one worker."""
 
+    def reconfigure(self, configuration: Configuration) -> None:
+        """Take up the limits of a reloaded configuration. Must not fail."""
+
     def stop_accepting(self) -> None: ...
     async def wait_drained(self, deadline_s: float) -> bool:
         """Wait until every response is complete; False when the time was up."""
@@ -115,7 +116,7 @@ class WorkerProcess:
         self._drain_timeout_s = drain_timeout_s
         self._stopping = asyncio.Event()
         self._orphaned = asyncio.Event()
-        self._prepared: object | None = None
+        self._prepared: tuple[Configuration, object] | None = None
 
     def stop(self) -> None:
         """Begin to end in order; safe to repeat."""
@@ -129,7 +130,7 @@ class WorkerProcess:
             interrupted = await self._drain()
             conversation.cancel()
         await self._say_goodbye(interrupted)
-        return EXIT_OK
+        return Exit.OK
 
     async def _converse(self) -> None:
         """Answer the supervisor until it is gone."""
@@ -150,8 +151,7 @@ class WorkerProcess:
             case control.PrepareReload(request, configuration):
                 await self._prepare(request, configuration)
             case control.CommitReload(request):
-                self._worker.commit(self._prepared)
-                self._prepared = None
+                self._commit()
                 await self._channel.send(control.ReloadCommitted(request))
             case control.AbortReload():
                 self._prepared = None
@@ -163,11 +163,19 @@ class WorkerProcess:
 
     async def _prepare(self, request: int, configuration: Configuration) -> None:
         try:
-            self._prepared = await self._worker.prepare(configuration)
+            self._prepared = (configuration, await self._worker.prepare(configuration))
         except TidegateError as error:
             await self._channel.send(control.ReloadRefused(request, error.message))
         else:
             await self._channel.send(control.ReloadPrepared(request))
+
+    def _commit(self) -> None:
+        if self._prepared is None:
+            raise control.ControlError("The supervisor sent CommitReload before PrepareReload.")
+        configuration, prepared = self._prepared
+        self._prepared = None
+        self._worker.commit(prepared)
+        self._server.reconfigure(configuration)
 
     async def _drain(self) -> int:
         """End in order; give the number of requests that were interrupted."""
@@ -227,9 +235,9 @@ async def serve(
             start = await channel.receive()
     except TimeoutError:
         _LOG.error("worker.not_started the supervisor said nothing for %g s", START_S)
-        return EXIT_FAILED
+        return Exit.FAILED
     if start is None:
-        return EXIT_OK
+        return Exit.OK
     if not isinstance(start, control.Start):
         raise control.ControlError(f"A worker's first message is Start, not {type(start).__name__}.")
     on_start(start)
@@ -245,13 +253,13 @@ async def serve(
         )
     except ConfigurationError as error:
         await channel.send(control.StartRefused(error.message))
-        return EXIT_CONFIGURATION
+        return Exit.USAGE
     try:
         server = await listen(worker, start.configuration, listener)
     except (TidegateError, OSError) as error:
         await worker.aclose()
         await channel.send(control.StartRefused(f"The API port could not be served: {error}"))
-        return EXIT_CONFIGURATION
+        return Exit.USAGE
     process = WorkerProcess(channel, worker, server, drain_timeout_s=start.configuration.server.drain_timeout_s)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.stop)
     return await process.run()
@@ -261,13 +269,17 @@ async def _run(listener_fd: int, control_fd: int, open_worker: OpenWorker, liste
     channel = await control.worker_channel(socket.socket(fileno=control_fd))
     try:
         listener = socket.socket(fileno=listener_fd)
-        return await serve(channel, listener, open_worker=open_worker, listen=listen, on_start=_log_as_told)
+        return await serve(channel, listener, open_worker=open_worker, listen=listen, on_start=_settle_in)
     finally:
         channel.close()
 
 
-def _log_as_told(start: control.Start) -> None:
+def _settle_in(start: control.Start) -> None:
+    """Do what concerns the whole process: its log, and how many files it may open."""
     configure_logging(LogFormat(start.log_format), worker=start.index)
+    lacking = shortage(start.configuration, allow_files(wanted_files(start.configuration)))
+    if lacking is not None:
+        _LOG.warning("worker.few_files %s", lacking)
 
 
 def run(arguments: Sequence[str], *, open_worker: OpenWorker, listen: Listen) -> int:
@@ -284,7 +296,7 @@ def run(arguments: Sequence[str], *, open_worker: OpenWorker, listen: Listen) ->
         return uvloop.run(_run(options.listener, options.control, open_worker, listen))
     except Exception:  # noqa: BLE001  the outermost frame: one line instead of a traceback, and the supervisor starts another
         _LOG.exception("worker.crashed")
-        return EXIT_FAILED
+        return Exit.FAILED
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tidegate.adapters.wall_clock import wall_clock
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import Secret
 from tidegate.testing.endpoint import Endpoint
@@ -102,7 +103,7 @@ class GatewayProcess:
 
         store = KeyStore(self.state_directory / KEYS_FILE)
         try:
-            created = store.create(name=name, tenant=tenant, user=user, now=_wall_clock(), limits=limits, models=models)
+            created = store.create(name=name, tenant=tenant, user=user, now=wall_clock(), limits=limits, models=models)
         finally:
             store.close()
         return created.token
@@ -269,7 +270,3 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _quiet_environment() -> dict[str, str]:
     """Give this process's environment without what would change a gateway's behaviour: provider keys and proxies."""
     return {name: value for name, value in os.environ.items() if not name.upper().endswith(("_API_KEY", "_PROXY"))}
-
-
-def _wall_clock() -> float:
-    return time.clock_gettime(time.CLOCK_REALTIME)

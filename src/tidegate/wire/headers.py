@@ -1,4 +1,4 @@
-"""Headers both ways: what may pass (case M2), what limits say, and when to come back.
+"""Headers both ways: what may pass, what limits say, and when to come back.
 
 What passes is an allow-list in both directions. Everything unnamed stays on its side: credentials, cookies, forwarding and
 internal headers of the client; cookies, account names, rate limits and server names of the upstream.

@@ -20,7 +20,7 @@ from tidegate.wire.request_heads import CHAT, COMPLETION, EMBEDDING, IDS, LISTS_
 _DECIDED_ON = ("model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of")
 _QUOTED = tuple(b'"%b"' % name.encode("ascii") for name in _DECIDED_ON)
 _MAX_MEMBERS = 1_000
-"""OpenAI's API has some 40; a mapping of a million members holds the event loop for a second (case R1)."""
+"""OpenAI's API has some 40; a mapping of a million members holds the event loop for a second."""
 _MAX_PROMPTS = 10_000
 """Of one completion or embedding request, OpenAI takes 2,048 at most; a million lists of ids hold the event loop for a second."""
 _NO_PROMPTS = f"is none of the accepted shapes, empty, or has more than {_MAX_PROMPTS} entries"

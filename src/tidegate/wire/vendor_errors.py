@@ -1,6 +1,6 @@
 """Read what a vendor says went wrong, in any of the shapes in use, into one record fit to be shown.
 
-The message is bounded, on one line, and has everything that looks like a credential masked (case M2).
+The message is bounded, on one line, and has everything that looks like a credential masked.
 """
 
 from __future__ import annotations

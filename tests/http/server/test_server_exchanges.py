@@ -336,7 +336,7 @@ def test_other_expectations_fail() -> None:
     """Anything but 100-continue is answered 417 in OpenAI's shape."""
     [response] = answers(b"GET / HTTP/1.1\r\nHost: x\r\nExpect: miracles\r\n\r\n", 1)
     assert response.status == 417
-    assert msgspec.json.decode(response.body)["error"]["code"] == "invalid_http"
+    assert msgspec.json.decode(response.body)["error"]["code"] == "expectation_failed"
 
 
 def test_the_body_waits_until_it_is_asked_for() -> None:

@@ -468,3 +468,57 @@ def test_two_hundred_connections_at_once_are_served_alike() -> None:
             assert server.statistics().requests == 1000
 
     uvloop.run(main())
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 4", b"Transfer-Encoding: chunked"], ids=["length", "chunked"])
+@pytest.mark.parametrize("coding", [b"gzip", b"br", b"identity, gzip"])
+def test_a_compressed_body_is_refused_by_its_name(framing: bytes, coding: bytes) -> None:
+    """415 through the application, which knows who asks; no 100 Continue invites the body."""
+
+    async def main() -> None:
+        application = RecordingApplication()
+        async with serving(application) as server, raw_client(server.port) as client:
+            client.send(
+                b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Encoding: " + coding + b"\r\n" + framing + b"\r\n\r\n"
+            )
+            response = await client.read_response()
+            assert (response.status, code(response)) == (415, "unsupported_encoding")
+            assert application.exchanges[0].events == ["body_refused"]
+
+    uvloop.run(main())
+
+
+@pytest.mark.parametrize("coding", [b"identity", b"Identity", b""])
+def test_a_body_that_is_not_compressed_may_say_so(coding: bytes) -> None:
+    """Some clients always send the field."""
+
+    async def main() -> None:
+        async with serving(RecordingApplication()) as server, raw_client(server.port) as client:
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: " + coding + b"\r\nContent-Length: 4\r\n\r\nbody")
+            assert (await client.read_response()).body.endswith(b"body")
+
+    uvloop.run(main())
+
+
+def test_empty_lines_do_not_put_off_the_end_of_an_idle_connection() -> None:
+    """CR and LF in turn are no head; a head that begins after them has its own deadline."""
+
+    async def main() -> None:
+        limits = ServerLimits(idle_timeout_s=0.3, header_timeout_s=0.3)
+        async with serving(RecordingApplication(), limits) as server, raw_client(server.port) as client:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            closed = asyncio.create_task(client.read_to_end())
+            while not closed.done():
+                for piece in (b"\r", b"\n"):
+                    client.send(piece)
+                    await asyncio.wait([closed], timeout=0.02)
+                assert loop.time() - began < 3.0
+
+        async with serving(RecordingApplication(), ServerLimits(header_timeout_s=0.3)) as server, raw_client(server.port) as client:
+            client.send(b"\r")
+            await client.flush()
+            client.send(b"\nGET / HT")
+            assert (await client.read_response()).status == 408
+
+    uvloop.run(main())

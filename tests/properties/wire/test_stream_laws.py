@@ -90,8 +90,8 @@ streams = st.builds(
 
 @settings(max_examples=400)
 @given(streams, st.lists(st.integers(0, 3000), max_size=25), st.booleans())
-def test_law_any_split_gives_the_same_output_and_attributes(stream: bytes, places: list[int], hide_usage: bool) -> None:  # noqa: FBT001
-    """Case S6: where the network cut the stream is invisible, in the bytes relayed and in what was learnt."""
+def test_law_any_split_gives_the_same_output_and_attributes(stream: bytes, places: list[int], hide_usage: bool) -> None:
+    """Where the network cut the stream is invisible, in the bytes relayed and in what was learnt."""
     assert run([stream], hide_usage=hide_usage) == run(cut(stream, places), hide_usage=hide_usage)
 
 
@@ -115,7 +115,7 @@ def chunk_text(members: list[str], *, separator: str) -> str:
 def test_law_hidden_usage_leaves_the_stream_that_was_not_asked(
     pieces: list[tuple[str, int]], separators: tuple[str, str], line_end: str, places: list[int]
 ) -> None:
-    """Case S2: a stream with `usage: null` in every chunk and a last usage chunk becomes, byte for byte, the one without."""
+    """A stream with `usage: null` in every chunk and a last usage chunk becomes, byte for byte, the one without."""
     comma, colon = separators
 
     def member(name: str, value: object) -> str:
@@ -164,7 +164,7 @@ CJK_STREAM = (
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 def test_a_stream_of_chinese_and_emoji_cut_at_every_byte_is_unharmed(line_end: str) -> None:
-    """Case S6: for every byte offset, both halves together give the same bytes and the same facts."""
+    """For every byte offset, both halves together give the same bytes and the same facts."""
     stream = CJK_STREAM.replace("\n", line_end).encode()
     expected = run([stream])
 

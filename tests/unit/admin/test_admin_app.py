@@ -273,7 +273,7 @@ def test_an_expired_key_is_shown_as_that(admin: Admin) -> None:
 
 
 def test_a_revoked_admin_key_stops_at_once(admin: Admin) -> None:
-    """X2: the admin API asks the store, not a cache."""
+    """The admin API asks the store, not a cache."""
     admin.store.revoke(admin.key, NOW)
     assert admin.call("GET", "/admin/keys").status_code == 401
 
@@ -337,3 +337,11 @@ def test_the_status_page_shows_everything_but_secrets(admin: Admin) -> None:
     """The snapshot as it is."""
     body = admin.call("GET", "/admin/status").json()
     assert (body["phase"], body["workers"][0]["pid"], body["engine"]["warm_ttft_s"]) == ("running", 1, 0.1)
+
+
+def test_a_wrong_method_is_told_all_that_a_path_takes(admin: Admin) -> None:
+    """Also where one path serves several methods."""
+    answer = admin.call("PUT", "/admin/keys")
+
+    assert (405, "GET, HEAD, POST") == (answer.status_code, answer.headers["allow"])
+    assert "GET, HEAD, POST" in answer.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""Several processes on one key database (case X2: a revoked key stops everywhere within a second)."""
+"""Several processes on one key database: a revoked key stops everywhere within a second."""
 
 from __future__ import annotations
 

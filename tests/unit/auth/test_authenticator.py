@@ -1,4 +1,4 @@
-"""The cached authenticator: who gets in, what is remembered, and what a refusal gives away (cases M2 and X2)."""
+"""The cached authenticator: who gets in, what is remembered, and what a refusal gives away."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_verify_answers_for_api_keys_too(store: KeyStore, clock: ManualClock) ->
 
 
 def test_every_refusal_is_the_same_and_gives_nothing_away(store: KeyStore, clock: ManualClock) -> None:
-    """Missing, malformed, unknown, revoked, expired, rotated out, too long, not text: one 401, without the credential (M2)."""
+    """Missing, malformed, unknown, revoked, expired, rotated out, too long, not text: one 401, without the credential."""
     revoked, expired, rotated = make_key(store, clock), make_key(store, clock, lasts_s=1.0), make_key(store, clock)
     store.revoke(revoked.key_id, clock.wall)
     store.rotate(rotated.key_id, clock.wall, 0.0)

@@ -286,7 +286,8 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, first: SigningKey,
         verdicts = [verifier.check(key.token(), now=now, wall_now=WALL_NOW) for key in (first, second)]
         assert all(verdict is not None for verdict in verdicts)
         assert all(verdict.refusal in {None, Refusal.UNKNOWN_KEY} for verdict in verdicts if verdict)
-        return tuple(verdict.principal is not None for verdict in verdicts if verdict)  # type: ignore[return-value]
+        of_first, of_second = (verdict.principal is not None for verdict in verdicts if verdict)
+        return of_first, of_second
 
     assert passes(0.0) == (False, False)
     path.write_bytes(document(first))

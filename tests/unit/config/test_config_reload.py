@@ -28,6 +28,12 @@ def configuration(text: str) -> Configuration:
             "server: {tls: {certificate: c, key: k}}",
             ["server.tls cannot change from nothing to a section without a restart: the certificate is loaded when the API port opens."],
         ),
+        (
+            "server: {max_body_bytes: 1MiB}",
+            [
+                "server.max_body_bytes cannot change from 33,554,432 to 1,048,576 without a restart: the counting process was started with it."
+            ],
+        ),
         ("admin: {port: 1, host: h}", ["admin.host cannot change", "admin.port cannot change"]),
         ("state_directory: /x", ["state_directory cannot change"]),
         (
@@ -57,7 +63,7 @@ def test_one_path_of_a_certificate_is_one_obstacle() -> None:
 def test_everything_else_can_be_reloaded() -> None:
     """Upstreams, routes, limits, issuers and the clocks of the server change while it runs."""
     text = """
-server: {max_body_bytes: 1MiB, idle_timeout_s: 1s, drain_timeout_s: 1s, max_connections: 5}
+server: {max_header_bytes: 8KiB, header_timeout_s: 1s, idle_timeout_s: 1s, drain_timeout_s: 1s, max_connections: 5}
 upstreams: {a: {dialect: vllm, base_url: 'http://h/v1'}}
 routes: [{model: m, targets: [{upstream: a}]}]
 limits: {concurrency: 1}

@@ -97,7 +97,7 @@ def test_a_known_prompt_asks_nobody() -> None:
 
 
 def test_a_large_body_is_sent_away_unparsed() -> None:
-    """R1: above the inline size the body itself goes to the counting process, so that the loop never parses it."""
+    """Above the inline size the body itself goes to the counting process, so that the loop never parses it."""
     counter = FakeCounter()
     request = asked("qwen", "x" * INLINE_BODY_BYTES)
     assert count(counting(counter), request).prompt_tokens == len(request.body)

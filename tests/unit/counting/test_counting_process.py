@@ -86,7 +86,7 @@ def test_texts_and_bodies_are_counted_as_the_tokenizer_counts_them(process: Proc
 
 
 def test_five_megabytes_are_counted_in_the_other_process(process: Process) -> None:
-    """R1: a 5 MB prompt is counted exactly, by the other process: while that one is stopped, only the deadline answers."""
+    """A 5 MB prompt is counted exactly, by the other process: while that one is stopped, only the deadline answers."""
     text = "The quick brown fox 跳过了懒狗。 " * 130_000
     request = ParsedRequest(operation=Operation.CHAT, model=ModelName("q"), body=chat_body(text))
     assert len(request.body) > 5_000_000

@@ -95,6 +95,7 @@ def test_late_notes_of_an_earlier_attempt_move_no_clock() -> None:
     assert connect_deadline == call.next_timer() == 5.0
     call.note_connected(1, now=1.0)
     assert call.next_timer() == 600.0
+    assert call.receive(OutputStarted(7), now=1.0) == []
     assert repr(policies.fleet) == "Fleet(a/0: 1)"
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from hypothesis import strategies as st
 from tidegate.adapters.records.lines import LogFormat, masked
 from tidegate.adapters.records.sink import LogSink
 from tidegate.errors import ConfigurationError
-from tidegate.node.log import LineHandler
+from tidegate.node.log import LoggedLines
 from tidegate.node.restarts import RestartPolicy, Restarts
 from tidegate.node.sockets import Address, close_all, open_shared, open_single, port_of
 from tidegate.node.state_directory import Endpoints, held, make_private, write_endpoints
@@ -155,14 +158,14 @@ def test_endpoints_are_readable_json(tmp_path: Path) -> None:
     ],
 )
 def test_what_looks_like_a_credential_is_masked(text: str, expected: str) -> None:
-    """M2: a secret that reached a log call does not reach the log."""
+    """A secret that reached a log call does not reach the log."""
     assert masked(text) == expected
 
 
 def test_an_exception_is_one_masked_line() -> None:
     """A traceback becomes two fields: what, and the way to it."""
     reader, writer = os.pipe()
-    handler = LineHandler(LogSink(writer), LogFormat.LOGFMT, {"worker": 1})
+    handler = LoggedLines(LogSink(writer), LogFormat.LOGFMT, {"worker": 1})
     logger = logging.getLogger("tests.one_line")
     logger.propagate = False
     logger.addHandler(handler)
@@ -193,3 +196,25 @@ def test_a_worker_imports_little() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_full_disk_is_no_reason_not_to_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The lock holds without its number, and the node serves without the file that tells where; a warning says so."""
+    with held(tmp_path), open_files_of_at_most(0):
+        write_endpoints(tmp_path, Endpoints("http://127.0.0.1:1", "http://127.0.0.1:2"))
+    with open_files_of_at_most(0), held(tmp_path):
+        pass
+
+    assert "cannot be written" in caplog.text
+    assert not (tmp_path / "endpoints.json").exists()
+
+
+@contextmanager
+def open_files_of_at_most(size: int) -> Iterator[None]:
+    """Make every write beyond `size` bytes fail, as on a full disk; the signal of that limit is ignored by Python."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

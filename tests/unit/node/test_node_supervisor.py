@@ -39,7 +39,7 @@ def test_sigint_ends_it_too(node: Node) -> None:
 
 
 def test_running_streams_finish_while_nothing_more_is_accepted(node: Node) -> None:
-    """R4: at SIGTERM streams go on to their end, and fresh connections are refused."""
+    """At SIGTERM streams go on to their end, and fresh connections are refused."""
     node.start()
     address = urllib.parse.urlsplit(node.endpoint("api"))
     streams = [node.open_stream(1.0) for _ in range(10)]
@@ -73,7 +73,7 @@ def test_not_ready_comes_before_the_end(node: Node) -> None:
 
 
 def test_what_does_not_finish_in_time_gets_an_error_event(node: Node) -> None:
-    """R4: after the drain time every stream still running ends with the error event, and the count is told."""
+    """After the drain time every stream still running ends with the error event, and the count is told."""
     node.configure(server={"drain_timeout_s": 0.3})
     node.start()
     streams = [node.open_stream(60.0) for _ in range(50)]
@@ -96,7 +96,7 @@ def test_a_second_signal_ends_at_once(node: Node) -> None:
 
 
 def test_killing_the_supervisor_leaves_no_orphan(node: Node) -> None:
-    """R4: after SIGKILL of the supervisor its workers interrupt their streams and end, and so does the counting process."""
+    """After SIGKILL of the supervisor its workers interrupt their streams and end, and so does the counting process."""
     node.start()
     stream = node.open_stream(60.0)
     node.signal(signal.SIGKILL)
@@ -181,6 +181,18 @@ def test_sighup_reloads_without_touching_a_stream(node: Node) -> None:
     assert [after[index]["limit"] for index in (0, 1)] == [1000, 1000]
     assert [after[index]["pid"] for index in (0, 1)] == [before[index]["pid"] for index in (0, 1)]
     assert stream.rest().endswith(b"data: [DONE]\n\n")
+
+
+def test_a_reload_reaches_the_limits_of_the_http_server(node: Node) -> None:
+    """A head that begins after the reload has the time which the reloaded file gives, not the ten seconds of the start."""
+    node.start()
+    node.configure(server={"header_timeout_s": 0.2})
+    node.signal(signal.SIGHUP)
+    node.wait_for(lambda: "configuration.reloaded" in node.log(), "the reload")
+    address = urllib.parse.urlsplit(node.endpoint("api"))
+    with socket.create_connection((address.hostname, address.port), timeout=5.0) as client:
+        client.sendall(b"GET /whoami HTTP/1.1\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_reload_that_one_worker_refuses_changes_none(node: Node) -> None:

@@ -16,6 +16,7 @@ from tidegate.config.schema import Configuration, LimitsSection
 from tidegate.domain.statistics import WorkerStatistics
 from tidegate.errors import ConfigurationError
 from tidegate.node import control, worker
+from tidegate.node.exits import Exit
 from tidegate.ports import Application, Exchange, ExchangeReceiver
 
 DEADLINE_S = 5.0
@@ -32,6 +33,7 @@ class FakeWorker:
         self.stopped_accepting = asyncio.Event()
         self.engine: EngineState | None = None
         self.configuration = Configuration()
+        self.server_configuration = Configuration()
         self.close_s = 0.0
 
     def run(self, requests: int) -> None:
@@ -82,6 +84,9 @@ class FakeServer:
 
     def __init__(self, data_plane: FakeWorker) -> None:
         self.data_plane = data_plane
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        self.data_plane.server_configuration = configuration
 
     def stop_accepting(self) -> None:
         self.data_plane.told.append("stop_accepting")
@@ -157,7 +162,7 @@ async def opened(*, refusal: str | None = None) -> AsyncIterator[Scene]:
 
 
 def test_an_idle_worker_drains_in_order() -> None:
-    """R4: not ready, then no more connections, then the end with the last figures."""
+    """Not ready, then no more connections, then the end with the last figures."""
 
     async def scenario() -> None:
         async with opened() as scene:
@@ -166,14 +171,14 @@ def test_an_idle_worker_drains_in_order() -> None:
             last = await scene.receive()
             assert isinstance(last, control.Drained)
             assert (last.interrupted, last.statistics.counters) == (0, {"server.requests": 2.0})
-            assert await scene.exit_code() == worker.EXIT_OK
+            assert await scene.exit_code() == Exit.OK
             assert scene.data_plane.told == ["begin_drain", "stop_accepting", "interrupt_all", "abort_all", "aclose"]
 
     asyncio.run(scenario())
 
 
 def test_running_requests_are_waited_for() -> None:
-    """R4: a request that ends within the time is not interrupted."""
+    """A request that ends within the time is not interrupted."""
 
     async def scenario() -> None:
         async with opened() as scene:
@@ -190,7 +195,7 @@ def test_running_requests_are_waited_for() -> None:
 
 
 def test_what_runs_beyond_the_time_is_interrupted_and_counted() -> None:
-    """R4: after the drain time the rest is interrupted, and records are flushed after that."""
+    """After the drain time the rest is interrupted, and records are flushed after that."""
 
     async def scenario() -> None:
         async with opened() as scene:
@@ -213,7 +218,7 @@ def test_a_worker_whose_supervisor_is_gone_interrupts_at_once() -> None:
             await scene.receive()
             scene.data_plane.run(1)
             scene.channel.close()
-            assert await scene.exit_code() == worker.EXIT_OK
+            assert await scene.exit_code() == Exit.OK
             assert "interrupt_all" in scene.data_plane.told
 
     asyncio.run(scenario())
@@ -229,7 +234,7 @@ def test_the_supervisor_dying_during_a_drain_shortens_it() -> None:
             await scene.channel.send(control.Drain(timeout_s=60.0))
             await scene.data_plane.stopped_accepting.wait()
             scene.channel.close()
-            assert await scene.exit_code() == worker.EXIT_OK
+            assert await scene.exit_code() == Exit.OK
 
     asyncio.run(scenario())
 
@@ -266,10 +271,10 @@ def test_a_prepared_configuration_is_used_only_after_the_commit() -> None:
             await scene.receive()
             await scene.channel.send(control.PrepareReload(1, update))
             assert await scene.receive() == control.ReloadPrepared(1)
-            assert scene.data_plane.configuration == Configuration()
+            assert (scene.data_plane.configuration, scene.data_plane.server_configuration) == (Configuration(), Configuration())
             await scene.channel.send(control.CommitReload(2))
             assert await scene.receive() == control.ReloadCommitted(2)
-            assert scene.data_plane.configuration == update
+            assert (scene.data_plane.configuration, scene.data_plane.server_configuration) == (update, update)
 
     asyncio.run(scenario())
 
@@ -309,7 +314,7 @@ def test_a_worker_that_cannot_start_says_why() -> None:
     async def scenario() -> None:
         async with opened(refusal="No such key set.") as scene:
             assert await scene.receive() == control.StartRefused("No such key set.")
-            assert await scene.exit_code() == worker.EXIT_CONFIGURATION
+            assert await scene.exit_code() == Exit.USAGE
 
     asyncio.run(scenario())
 
@@ -324,7 +329,7 @@ def test_a_close_that_hangs_is_cut(monkeypatch: Any) -> None:
             scene.data_plane.close_s = 60.0
             await scene.channel.send(control.Drain(timeout_s=0.0))
             assert isinstance(await scene.receive(), control.Drained)
-            assert await scene.exit_code() == worker.EXIT_OK
+            assert await scene.exit_code() == Exit.OK
 
     asyncio.run(scenario())
 

@@ -1,4 +1,4 @@
-"""What is held for a request (L2)."""
+"""What is held for a request."""
 
 from __future__ import annotations
 

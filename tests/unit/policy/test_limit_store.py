@@ -1,4 +1,4 @@
-"""Limits of keys in one process: L1 and L2 of the fault cases among them."""
+"""Limits of keys in one process: admission, reservation, and what is given back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _admit(store: MemoryLimitStore, limits: Limits = LIMITS, *, now: float = 0.0
 
 
 def test_of_two_hundred_calls_at_a_limit_worth_ten_ten_are_admitted() -> None:
-    """L1: the check and the reservation are one step, so calls that have not answered yet count."""
+    """The check and the reservation are one step, so calls that have not answered yet count."""
     store = MemoryLimitStore()
     limits = Limits(tokens_per_minute=1000)
     admitted = [permit.reserve(100, now=0.0) is None for permit in (_admit(store, limits) for _ in range(200))]
@@ -45,7 +45,7 @@ def test_requests_are_refused_with_the_true_wait() -> None:
 
 
 def test_a_refusal_consumes_nothing_anywhere() -> None:
-    """L2: a call refused by its tokens gives its request and its place back."""
+    """A call refused by its tokens gives its request and its place back."""
     store = MemoryLimitStore()
     before = store.state(KEY, LIMITS, now=0.0)
     for _ in range(20):
@@ -110,7 +110,7 @@ def test_a_key_that_never_called_has_its_whole_limit() -> None:
 
 
 def test_workers_share_every_ceiling() -> None:
-    """L3: four workers together give the limit once, and clients see the whole limit."""
+    """Four workers together give the limit once, and clients see the whole limit."""
     store = MemoryLimitStore(workers=4)
     permit = _admit(store, Limits(tokens_per_minute=1000, concurrency=2))
     assert permit.ceiling_tokens() == 250
@@ -131,3 +131,16 @@ def test_idle_keys_are_forgotten_and_busy_ones_are_not() -> None:
     assert store.statistics(now=131.0).outstanding == 1
     busy.cancel(now=131.0)
     assert repr(store) == "MemoryLimitStore(keys=1, outstanding=0, held_tokens=0)"
+
+
+def test_looking_at_the_store_moves_no_debt() -> None:
+    """A sweep between two calls must not change when a debt is paid."""
+    limits = Limits(tokens_per_minute=6000)
+    quiet, watched = MemoryLimitStore(), MemoryLimitStore()
+    for store in (quiet, watched):
+        permit = _admit(store, limits)
+        permit.reserve(1000, now=0.0)
+        permit.settle(9000, now=0.0)
+    for second in range(0, 120, 5):
+        watched.statistics(now=float(second))
+    assert quiet.state(KEY, limits, now=125.0) == watched.state(KEY, limits, now=125.0)

@@ -22,7 +22,7 @@ POLICY = RetryPolicy()
         (UpstreamFailure(FailureScope.MODEL, retryable=False, message="", content_filter=True), 1, False),
     ],
 )
-def test_only_what_another_replica_may_do_better_is_tried_again(failure: UpstreamFailure, attempt: int, expected: bool) -> None:  # noqa: FBT001
+def test_only_what_another_replica_may_do_better_is_tried_again(failure: UpstreamFailure, attempt: int, expected: bool) -> None:
     """A verdict on the request or its content is final; the number of attempts is bounded."""
     assert POLICY.may_retry(failure, attempt) is expected
 
@@ -37,7 +37,7 @@ def test_only_what_another_replica_may_do_better_is_tried_again(failure: Upstrea
         (UpstreamFailure(FailureScope.KEY, retryable=True, message="", rate_limited=True), 1, False),
     ],
 )
-def test_the_same_replica_is_repeated_only_for_passing_faults(failure: UpstreamFailure, tries: int, expected: bool) -> None:  # noqa: FBT001
+def test_the_same_replica_is_repeated_only_for_passing_faults(failure: UpstreamFailure, tries: int, expected: bool) -> None:
     """Not after a time-out (the time is spent) and not after a 429 (it asked to be left alone)."""
     assert POLICY.may_repeat(failure, tries) is expected
 

@@ -38,7 +38,7 @@ def test_the_first_matching_pattern_wins_and_answers_are_remembered() -> None:
 
 
 def test_invented_model_names_do_not_grow_the_memory_for_ever() -> None:
-    """X1 in memory: the answers kept are bounded."""
+    """Names chosen by clients cannot fill the memory: the answers kept are bounded."""
     table = RouteTable([Route("*", ())], [])
     for number in range(10_000):
         table.match(f"invented-{number}")

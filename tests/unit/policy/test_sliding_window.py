@@ -27,6 +27,7 @@ def test_the_reset_is_the_life_of_the_last_use() -> None:
     """An empty window needs no reset; a used one resets when its last slot leaves."""
     window = SlidingWindow(now=0.0)
     assert window.reset_s(10, now=5.0) == 0.0
+    assert window.wait_s(10, 10, now=5.0) == 0.0
     window.take(1, 10, now=5.0)
     window.take(1, 10, now=7.5)
     assert window.reset_s(10, now=8.0) == 7 + 61 - 8.0
@@ -58,7 +59,7 @@ def test_a_lower_ceiling_after_a_reload_takes_nothing_away_but_admits_nothing() 
     assert window.used(50, now=1.0) == 90
     window.charge(5, 50, now=1.0)
     assert window.used(50, now=1.0) == 95
-    assert window.is_idle(50, now=1.0) is False
+    assert window.is_idle(now=1.0) is False
     assert repr(window) == "SlidingWindow(total=90, debt=5)"
 
 
@@ -67,3 +68,15 @@ def test_time_that_steps_back_is_taken_as_now() -> None:
     window = SlidingWindow(now=10.0)
     window.take(5, 10, now=12.0)
     assert window.used(10, now=9.0) == 5
+
+
+def test_a_window_is_idle_once_its_last_use_has_left_and_no_debt_waits() -> None:
+    """Forgetting it then loses nothing; looking changes nothing."""
+    window = SlidingWindow(now=0.0)
+    assert window.is_idle(now=0.0)
+    window.take(5, 10, now=2.0)
+    assert not window.is_idle(now=62.9)
+    assert window.is_idle(now=63.0)
+    window.charge(20, 10, now=63.0)
+    assert not window.is_idle(now=1000.0)
+    assert window.used(10, now=63.0) == 20

@@ -103,7 +103,7 @@ def test_each_record_is_one_log_line(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_fails_spills_and_comes_back_in_order(tmp_path: Path) -> None:
-    """R2: while the directory cannot be written nothing is lost, and afterwards everything is there once, in order."""
+    """While the directory cannot be written nothing is lost, and afterwards everything is there once, in order."""
     with recording(tmp_path) as (recorder, log):
         recorder.record(record(0))
         wait_until(lambda: recorder.statistics().written == 1)
@@ -180,7 +180,7 @@ def test_a_restart_takes_over_the_spill_of_the_process_before(tmp_path: Path) ->
 
 
 def test_kill_loses_at_most_the_queue(tmp_path: Path) -> None:
-    """R4: after SIGKILL every record reported as written is on file, whole, once, and the next process writes after it."""
+    """After SIGKILL every record reported as written is on file, whole, once, and the next process writes after it."""
     program = textwrap.dedent(
         """
         import os, sys, time

@@ -48,7 +48,7 @@ def test_the_request_line_has_a_fixed_set_of_fields() -> None:
     """Neither prompts nor answers nor the user's name get into the log by a field added to the record."""
     record = RequestRecord(request_id="r", started_at=AT, operation="chat", outcome=Outcome.OK, status=200, duration_s=1)
     assert set(request_fields(record)) == {
-        *("request_id", "operation", "outcome", "status", "error", "model", "upstream", "tenant", "key", "stream"),
+        *("request_id", "operation", "outcome", "status", "error", "cause", "model", "upstream", "tenant", "key", "stream"),
         *("duration_ms", "ttft_ms", "upstream_ms", "attempts", "prompt_tokens", "cached_tokens", "completion_tokens"),
         *("evidence", "finish_reason", "degraded", "trace_id"),
     }

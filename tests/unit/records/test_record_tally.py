@@ -19,7 +19,7 @@ PLAIN = RequestRecord(
 
 
 def test_invented_names_become_one_series() -> None:
-    """X1: 10,000 model names chosen by clients leave one series, `other`."""
+    """10,000 model names chosen by clients leave one series, `other`."""
     tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
     for number in range(10_000):
         tally.record(

@@ -312,7 +312,7 @@ def test_an_error_event_comes_under_status_200() -> None:
     ("fault", "pieces"), [(hang_before_headers(), 0), (hang_before_first_token(), 1), (stall_after(3), 3), (stall_after(0), 0)]
 )
 def test_a_hanging_stream_is_silent_and_sees_the_client_leave(fault: Fault, pieces: int) -> None:
-    """It sends what it should, then nothing, and notes when the client closes (case S1's measuring end)."""
+    """It sends what it should, then nothing, and notes when the client closes."""
 
     async def body(upstream: ScriptedUpstream, client: httpx.AsyncClient) -> None:
         with pytest.raises(httpx.ReadTimeout):

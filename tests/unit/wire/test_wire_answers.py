@@ -12,6 +12,7 @@ from tidegate.domain.usage import Usage
 from tidegate.errors import InvalidParameter, RateLimited, UpstreamRejected
 from tidegate.ports import TokenCount
 from tidegate.wire.dialects import DIALECTS
+from tidegate.wire.lenient import MAX_COUNT
 from tidegate.wire.openai import Answer, encode_error, encode_error_event, model_object, models_list, read_answer, token_count_answer
 
 DIALECT = DIALECTS["openrouter"]
@@ -27,6 +28,17 @@ def test_an_answer_gives_usage_reason_and_identity() -> None:
     answer = read({"id": "c-1", "model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": USAGE})
 
     assert answer == Answer(Usage(9, 4, 2, 0), "stop", None, "c-1", "m")
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [("1e300", MAX_COUNT), ("9" * 400, MAX_COUNT), (str(2**64), MAX_COUNT), ("1e999", 0), ("NaN", 0), ("-5", 0), ('"5"', 0), ("true", 0)],
+)
+def test_an_absurd_usage_is_bounded(figure: str, expected: int) -> None:
+    """What no encoder or database could hold never gets in; what is no number counts as nothing."""
+    body = f'{{"choices": [], "usage": {{"prompt_tokens": {figure}, "completion_tokens": 1}}}}'.encode()
+
+    assert Usage(expected, 1, 0, 0) == read_answer(Operation.CHAT, body, DIALECT).usage
 
 
 def test_several_choices_give_the_most_telling_reason() -> None:
@@ -80,7 +92,7 @@ def test_odd_embeddings_are_read_all_the_same() -> None:
     ],
 )
 def test_a_200_without_an_answer_is_a_failure(body: bytes, scope: FailureScope, phrase: str) -> None:
-    """Case S5: never a cheerful empty success; never somebody's page quoted."""
+    """Never a cheerful empty success; never somebody's page quoted."""
     failure = read_answer(Operation.CHAT, body, DIALECT).failure
 
     assert failure is not None

@@ -147,7 +147,7 @@ def test_the_upstreams_wish_comes_from_header_or_body() -> None:
 
 
 def test_a_refused_usage_option_names_its_parameter() -> None:
-    """Case S2: whoever asked with `stream_options` can see that this upstream refuses it, and ask no more."""
+    """Whoever asked with `stream_options` can see that this upstream refuses it, and ask no more."""
     assert judged("vllm", 400, {"message": "Unknown field: stream_options", "code": 400}).param == "stream_options"
     assert judged("vllm", 400, {"message": "bad", "param": "temperature"}).param == "temperature"
 
@@ -181,7 +181,7 @@ def test_every_shape_of_error_gives_its_message(body: bytes, expected: str) -> N
     ],
 )
 def test_anything_like_a_credential_is_masked(message: str, hidden: str) -> None:
-    """Case M2: vendors quote keys back; we do not, even where the bound cuts through one."""
+    """Vendors quote keys back; we do not, even where the bound cuts through one."""
     shown = clean_message(message)
 
     assert hidden not in shown

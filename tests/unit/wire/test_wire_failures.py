@@ -33,7 +33,7 @@ def test_a_refusal_of_our_key_is_the_operators_business() -> None:
 
 @pytest.mark.parametrize("clock", list(Clock))
 def test_a_timeout_names_its_clock(clock: Clock) -> None:
-    """Case S4: whoever reads it knows which setting to look at."""
+    """Whoever reads it knows which setting to look at."""
     error = failure_to_error(failure(clock=clock, retry_after_s=2.0))
 
     assert isinstance(error, UpstreamTimeout)
@@ -59,7 +59,7 @@ def test_the_upstreams_rate_limit_keeps_its_retry_after() -> None:
     ],
 )
 def test_a_verdict_on_the_request_keeps_its_status(scope: FailureScope, status: int | None, expected_status: int, phrase: str) -> None:
-    """Case S5: the SDK raises the class that the upstream's own status would have raised."""
+    """The SDK raises the class that the upstream's own status would have raised."""
     error = failure_to_error(failure(scope, status=status, code="bad_thing", param="messages"))
 
     assert isinstance(error, UpstreamRejected)
@@ -82,7 +82,7 @@ def test_everything_else_is_an_upstream_that_could_not_answer(scope: FailureScop
 
 
 def test_a_lost_connection_is_told_without_its_address() -> None:
-    """Case M2: where our upstreams live is for the log; a client is told to try again."""
+    """Where our upstreams live is for the log; a client is told to try again."""
     error = failure_to_error(UpstreamFailure(FailureScope.REPLICA, retryable=True, message="http://10.0.0.5:8000 cannot be reached"))
 
     assert isinstance(error, UpstreamUnavailable)
@@ -107,7 +107,7 @@ def test_a_prompt_that_does_not_fit_has_one_code_whoever_says_it(code: str, mess
 
 
 def test_a_stream_that_breaks_says_so_or_why() -> None:
-    """S3: a lost connection is a broken stream; an error event keeps the server's words; a clock its name."""
+    """A lost connection is a broken stream; an error event keeps the server's words; a clock its name."""
     assert isinstance(interruption(failure()), StreamInterrupted)
     assert "vendor words" in interruption(failure(in_band=True)).message
     assert isinstance(interruption(failure(clock=Clock.STALL)), UpstreamTimeout)

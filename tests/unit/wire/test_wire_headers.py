@@ -20,7 +20,7 @@ NOW = 784_111_777.0 - 30
 
 
 def test_the_upstream_sees_what_changes_its_answer_and_nothing_of_the_caller() -> None:
-    """Case M2: credentials, cookies, forwarding and internal headers stay; the body is called JSON whatever the client called it."""
+    """Credentials, cookies, forwarding and internal headers stay; the body is called JSON whatever the client called it."""
     client = (
         (b"authorization", b"Bearer sk-client"),
         (b"cookie", b"a=b"),
@@ -41,7 +41,7 @@ def test_the_upstream_sees_what_changes_its_answer_and_nothing_of_the_caller() -
 
 
 def test_the_client_sees_what_describes_its_answer_and_nothing_of_our_account() -> None:
-    """Case M2: cookies, rate limits and server names of the upstream stay."""
+    """Cookies, rate limits and server names of the upstream stay."""
     upstream = (
         (b"content-type", b"text/event-stream"),
         (b"set-cookie", b"s=1"),

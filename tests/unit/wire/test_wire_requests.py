@@ -61,7 +61,7 @@ def test_a_chat_request_gives_its_head_and_keeps_its_body() -> None:
     ],
 )
 def test_the_larger_cap_counts(caps: dict[str, object], expected: int | None) -> None:
-    """Case L2: a small `max_tokens` beside a large `max_completion_tokens` must not slip past a limit."""
+    """A small `max_tokens` beside a large `max_completion_tokens` must not slip past a limit."""
     assert expected == chat(**caps).max_completion_tokens
 
 
@@ -293,8 +293,8 @@ def test_the_model_is_replaced_in_its_place() -> None:
         ({}, "vllm", True, None),
     ],
 )
-def test_usage_is_asked_for_where_asking_is_needed(members: dict[str, object], dialect: str, ask: bool, expected: object) -> None:  # noqa: FBT001
-    """Case S2: only streams, only dialects that need it, only when the caller says so; other options stay."""
+def test_usage_is_asked_for_where_asking_is_needed(members: dict[str, object], dialect: str, ask: bool, expected: object) -> None:
+    """Only streams, only dialects that need it, only when the caller says so; other options stay."""
     assert expected == json.loads(sent(chat(**members), dialect=dialect, ask_usage=ask)).get("stream_options")
 
 
@@ -321,8 +321,32 @@ def test_caps_are_renamed_where_only_one_name_is_known() -> None:
     ("members", "expected"),
     [({}, False), ({"enable_thinking": True}, True), ({"thinking_budget": 100}, None), ({"reasoning_effort": "low"}, None)],
 )
-def test_thinking_is_never_left_open_at_dashscope(members: dict[str, object], expected: bool | None) -> None:  # noqa: FBT001
+def test_thinking_is_never_left_open_at_dashscope(members: dict[str, object], expected: bool | None) -> None:
     """Off unless the client said something about it."""
     assert expected == json.loads(sent(chat(**members), dialect="dashscope")).get("enable_thinking")
     completion = accepted(Operation.COMPLETION, body_of(model="m", prompt="x"))
     assert sent(completion, dialect="dashscope") is completion.body
+
+
+# ── shapes that cost more to build than to send ─────────────────────────────────────
+
+
+def test_a_thousand_members_are_taken_and_no_more() -> None:
+    """A mapping of a million members would hold the event loop for a second."""
+    members = {f"k{number}": number for number in range(998)}
+
+    assert chat(**members).body.count(b'"k') == 998
+    assert "1001 members" in refused(Operation.CHAT, body_of(model="m", messages=HI, **members, one_more=1)).message
+
+
+@pytest.mark.parametrize("entry", ['"a"', "[1]"])
+def test_ten_thousand_prompts_are_taken_and_no_more(entry: str) -> None:
+    """A million small lists would hold it longer; ids of one prompt may be many."""
+
+    def inputs(count: int, of: str) -> bytes:
+        return b'{"model":"m","input":[' + ",".join([of] * count).encode() + b"]}"
+
+    assert accepted(Operation.EMBEDDING, inputs(10_000, entry)).model == "m"
+    error = refused(Operation.EMBEDDING, inputs(10_001, entry))
+    assert (error.param, "10000 entries" in error.message) == ("input", True)
+    assert accepted(Operation.EMBEDDING, inputs(20_000, "7")).model == "m"

@@ -70,7 +70,7 @@ def test_a_blank_line_between_events_is_an_event_of_its_own() -> None:
 
 
 def test_lines_over_64_kb_are_no_limit() -> None:
-    """Case S6: one event of 300 kB in small pieces comes out whole."""
+    """One event of 300 kB in small pieces comes out whole."""
     event = b"data: " + b"x" * 300_000 + b"\n\n"
     splitter = EventSplitter()
     out = b"".join(splitter.feed(event[at : at + 1000]) for at in range(0, len(event), 1000))

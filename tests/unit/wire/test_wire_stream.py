@@ -74,7 +74,7 @@ def test_an_ordinary_chunk_in_the_middle_is_the_same_object() -> None:
         (None, False),
     ],
 )
-def test_output_starts_with_the_first_non_empty_piece(delta: object, starts: bool) -> None:  # noqa: FBT001
+def test_output_starts_with_the_first_non_empty_piece(delta: object, starts: bool) -> None:
     """A role, an empty text or a comment is no output; reasoning and tool calls are."""
     state = codec()
     state.feed(b": ping\n\n" + chunk({"index": 0, "delta": delta, "finish_reason": None}))
@@ -227,7 +227,7 @@ def test_a_huge_figure_is_no_figure() -> None:
     ],
 )
 def test_only_the_top_level_usage_member_is_cut_out(event: bytes, expected: bytes) -> None:
-    """Case S2: every other byte stays; where bytes cannot tell, the decoder does; where not even that can, nothing is cut."""
+    """Every other byte stays; where bytes cannot tell, the decoder does; where not even that can, nothing is cut."""
     assert expected == without_usage(event)
 
 
@@ -241,7 +241,7 @@ def test_usage_beside_content_is_hidden_and_the_content_kept() -> None:
 
 
 @pytest.mark.parametrize("hide_usage", [True, False])
-def test_null_usage_takes_the_short_way_too(hide_usage: bool) -> None:  # noqa: FBT001
+def test_null_usage_takes_the_short_way_too(hide_usage: bool) -> None:
     """DashScope and OpenAI put `usage: null` into every chunk."""
     state = running(hide_usage=hide_usage)
     event = HELLO.replace(b"}\n\n", b',"usage":null}\n\n')
@@ -253,7 +253,7 @@ def test_null_usage_takes_the_short_way_too(hide_usage: bool) -> None:  # noqa: 
 
 
 def test_a_stream_that_just_stops_is_not_complete() -> None:
-    """Case S3: a cut stream is an error, however clean the connection's end."""
+    """A cut stream is an error, however clean the connection's end."""
     state = running()
 
     assert state.end() == b""
@@ -261,7 +261,7 @@ def test_a_stream_that_just_stops_is_not_complete() -> None:
 
 
 def test_a_finished_stream_without_done_is_complete_and_gets_no_forged_done() -> None:
-    """Case S3: every choice seen has ended; nothing is added to what the upstream sent."""
+    """Every choice seen has ended; nothing is added to what the upstream sent."""
     state = running()
 
     assert state.feed(STOP) == STOP
@@ -379,7 +379,7 @@ def test_the_lf_of_a_line_end_cut_in_two_follows_its_event() -> None:
 
 @pytest.mark.parametrize("event", [b"data: {broken\n\n", b"data:\n\n", b"data: <html>\n\n", b"data: " + b"[" * 100_000 + b"\n\n"])
 def test_a_malformed_event_is_skipped_and_counted(event: bytes) -> None:
-    """Case S3: one broken event does not end the stream, and the client never sees it."""
+    """One broken event does not end the stream, and the client never sees it."""
     state = running()
 
     assert state.feed(HELLO + event + HELLO) == HELLO + HELLO
@@ -411,9 +411,9 @@ def test_an_error_event_is_withheld_and_becomes_the_failure(
     scope: FailureScope,
     status: int | None,
     phrase: str,
-    begun: bool,  # noqa: FBT001
+    begun: bool,
 ) -> None:
-    """Case S5: before output the caller can retry unseen; after three tokens the tokens go out and the error is told in our words."""
+    """Before output the caller can retry unseen; after three tokens the tokens go out and the error is told in our words."""
     state = running() if begun else codec()
 
     assert state.feed(HELLO * 3 + event + HELLO + DONE) == HELLO * 3
@@ -467,3 +467,12 @@ def test_identities_are_bounded_and_must_be_strings() -> None:
 
     assert state.response_id == "late"
     assert state.response_model == "m" * 256
+
+
+def test_an_event_that_ends_in_cr_may_be_followed_by_another_at_once() -> None:
+    """With CR alone as line end, what comes next is no second half of a CRLF."""
+    stream = codec()
+    first, second = HELLO.replace(b"\n", b"\r"), STOP.replace(b"\n", b"\r")
+    assert first == stream.feed(first)
+    assert second == stream.feed(second)
+    assert stream.complete

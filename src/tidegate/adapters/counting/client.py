@@ -29,7 +29,7 @@ WRITE_SLICE_BYTES = 262_144
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 HANGS_AFTER_S = 1.0
-"""A deadline of at least this, without any answer to a short text in that time, and the process is taken as hanging."""
+"""Without any answer to a short text for so long, and a question left at the end, the process is taken as hanging."""
 
 
 class FailureReason(StrEnum):
@@ -90,7 +90,7 @@ class ProcessTokenCounter:
         await self._bodies.aclose()
 
     async def _within(self, deadline_s: float, lane: _Lane, question: Question, body: bytes) -> TextCounts | CountFailed:
-        answers = lane.answers
+        answers, began_at = lane.answers, asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(deadline_s):
                 if not body:
@@ -98,9 +98,10 @@ class ProcessTokenCounter:
                 async with self._body_turns:
                     return await lane.ask(question, body)
         except TimeoutError:
-            if deadline_s >= HANGS_AFTER_S:
-                lane.deadline_passed(answers)
             return CountFailed(FailureReason.DEADLINE, f"the counting process gave no answer in {deadline_s:g} s")
+        finally:  # also when a caller's own deadline, a moment shorter, cancelled this
+            if asyncio.get_running_loop().time() - began_at >= HANGS_AFTER_S:
+                lane.waited_long(answers)
 
     def _request_id(self) -> int:
         self._next_id += 1
@@ -158,7 +159,7 @@ class _Lane:
             self._in_flight_bytes -= cost
             self._waiting.pop(question.request_id, None)
 
-    def deadline_passed(self, answers: int) -> None:
+    def waited_long(self, answers: int) -> None:
         """Give the connection up if nothing was answered since `answers` was read and something should have been."""
         if self._is_prompt and answers == self.answers and self._writer is not None:
             self._hangs = True

@@ -18,6 +18,8 @@ MAX_HEAD_BYTES = 1_048_576
 """Texts of one small request body (64 KiB before JSON escapes are undone) and their framing, with room to spare."""
 MAX_IDS = 131_072
 """Token ids sent back for one request: more than any prompt a person looks at; the worker unpacks them on its loop in under 2 ms."""
+MAX_SOCKET_PATH_BYTES = 100
+"""Of the path on which the counting process listens; the kernel's limit is 107."""
 _LENGTHS = struct.Struct(">II")
 
 

@@ -40,8 +40,6 @@ MAX_BULK = 4
 """Large frames in memory at once, each up to the largest request body, with its text beside it."""
 MAX_QUESTIONS = 256
 """Of one connection, being answered at once; the next waits in the socket."""
-MAX_SOCKET_PATH_BYTES = 100
-"""The kernel's limit is 107."""
 
 
 class CountingServer:
@@ -140,8 +138,8 @@ def _send(writer: asyncio.StreamWriter, answer: tuple[Answer, bytes]) -> None:
 
 def bind(path: str) -> socket.socket:
     """Listen on a Unix socket that only this user can open, replacing what a dead process left; raise `SystemExit` with advice."""
-    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
-        raise SystemExit(f"The socket path {path} is longer than {MAX_SOCKET_PATH_BYTES} bytes. Use a shorter state_directory.")
+    if len(os.fsencode(path)) > frames.MAX_SOCKET_PATH_BYTES:
+        raise SystemExit(f"The socket path {path} is longer than {frames.MAX_SOCKET_PATH_BYTES} bytes. Use a shorter state_directory.")
     listener = socket.socket(socket.AF_UNIX)
     umask = os.umask(0o077)
     try:

@@ -36,8 +36,10 @@ _SECRETS = (
     (re.compile(r"(https?://)[^\s/@]+@"), rf"\1{_MASK}@"),
 )
 """Our keys, credentials of HTTP, the usual shape of providers' keys, JSON Web Tokens, and passwords in addresses."""
-_HARMLESS = re.compile(r"\w*")
-"""What no pattern above matches, told quickly: most ids and many model names."""
+_CHOSEN_BY_OTHERS = ("request_id", "model", "cause", "finish_reason")
+"""Fields of a record whose text comes from clients and upstreams."""
+_SUSPECT = re.compile(r"[tspr][gk]-|eyJ|//|(?i:bearer|basic)")
+"""Part of whatever a pattern above matches: tells most texts harmless in one search."""
 
 
 class LogFormat(StrEnum):
@@ -74,7 +76,7 @@ def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) ->
 
 def masked(text: str) -> str:
     """Hide what looks like a credential."""
-    if _HARMLESS.fullmatch(text):
+    if _SUSPECT.search(text) is None:
         return text
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
@@ -82,15 +84,14 @@ def masked(text: str) -> str:
 
 
 def without_credentials(record: RequestRecord) -> RequestRecord:
-    """Mask credentials in what others chose: someone will paste a key where the model's name belongs (case M2)."""
-    request_id, model, finish_reason = (
-        masked(record.request_id),
-        masked(record.model),
-        record.finish_reason and masked(record.finish_reason),
-    )
-    if (model, finish_reason, request_id) == (record.model, record.finish_reason, record.request_id):
+    """Mask credentials in what others chose, and bound it: someone will paste a key where the model's name belongs."""
+    changed = {name: masked(text) for name in _CHOSEN_BY_OTHERS if (text := getattr(record, name))}
+    reason = changed.get("finish_reason", "")
+    if len(reason) > MAX_VALUE_CHARS:
+        changed["finish_reason"] = _cut(reason)
+    if all(text is getattr(record, name) for name, text in changed.items()):
         return record
-    return msgspec.structs.replace(record, model=model, finish_reason=finish_reason, request_id=request_id)
+    return msgspec.structs.replace(record, **changed)
 
 
 def timestamp(at: float) -> str:
@@ -107,6 +108,7 @@ def request_fields(record: RequestRecord) -> dict[str, Value]:
         "outcome": record.outcome.value,
         "status": record.status,
         "error": record.error_code,
+        "cause": record.cause,
         "model": record.model or None,
         "upstream": record.upstream or None,
         "tenant": record.tenant or None,

@@ -29,8 +29,8 @@ class _Meter:
 class MemoryLimitStore:
     """Implements `ports.LimitStore`.
 
-    It holds one meter per key seen in the last minutes; keys are authenticated before they get here, so their number is
-    bounded by the keys that were issued.
+    It holds one meter per caller seen in the last minutes; callers are authenticated before they get here, so their number is
+    bounded by the keys that were issued and the subjects that an issuer vouches for.
     """
 
     def __init__(self, *, workers: int = 1) -> None:
@@ -102,7 +102,7 @@ class MemoryLimitStore:
         idle = [
             key
             for key, meter in self._meters.items()
-            if meter.in_flight == 0 and meter.requests.is_idle(1, now=now) and meter.tokens.is_idle(1, now=now)
+            if meter.in_flight == 0 and meter.requests.is_idle(now=now) and meter.tokens.is_idle(now=now)
         ]
         for key in idle:
             del self._meters[key]

@@ -79,9 +79,9 @@ class SlidingWindow:
                 return self._origin + head - now
         return float(_LONGEST_LOOK_AHEAD_S)
 
-    def is_idle(self, ceiling: int, *, now: float) -> bool:
-        """Tell whether forgetting this window would change nothing."""
-        return self.used(ceiling, now=now) == 0
+    def is_idle(self, *, now: float) -> bool:
+        """Tell whether forgetting this window would change nothing. Only looks: how debt moves depends on a ceiling."""
+        return self._debt == 0 and (self._total == 0 or int(now - self._origin) - self._last_used >= _SLOTS)
 
     def _advance(self, ceiling: int, now: float) -> None:
         head = int(now - self._origin)

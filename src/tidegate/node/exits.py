@@ -1,4 +1,4 @@
-"""What a command's exit status says."""
+"""What an exit status says: of a command, of the gateway, and of a worker to its supervisor."""
 
 from __future__ import annotations
 
