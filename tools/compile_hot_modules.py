@@ -47,7 +47,8 @@ NO_COMPILER = 3
 def make_native(module: Path) -> None:
     """Take out, in the copy, what keeps mypyc from making a class native.
 
-    Slots, which native classes have by themselves, and the base class of asyncio's protocols, which adds nothing: transports only call methods.
+    Slots, which native classes have by themselves, and the base class of asyncio's protocols, which adds nothing: transports only call
+    methods.
     """
     text = module.read_text()
     for node in reversed([node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign)]):
