@@ -31,13 +31,6 @@ class RequestHead(msgspec.Struct, frozen=True):
     peer: str
     """The client's address, `host:port`."""
 
-    def header(self, name: bytes) -> bytes | None:
-        """Give the first value of a field; `name` in lower case."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
-
 
 class ExchangeReceiver(Protocol):
     """What the server tells about one exchange. `client_left` may come at any time and is the last call."""
