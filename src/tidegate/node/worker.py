@@ -37,7 +37,7 @@ FLUSH_S = 2.0
 """Time interrupted requests have to get their error event out."""
 CLOSE_S = 6.0
 """Time to write the records and close the pools."""
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.00005
 """How long another thread may hold the interpreter while the event loop waits; the default of 5 ms would be a gap in every stream."""
 
 _LOG = logging.getLogger("tidegate.node.worker")

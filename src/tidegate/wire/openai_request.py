@@ -17,6 +17,9 @@ from tidegate.wire.dialects import Dialect
 from tidegate.wire.prompt_bound import chat_bound, plain_bound
 from tidegate.wire.request_heads import CHAT, COMPLETION, EMBEDDING, IDS, LISTS_OF_IDS, MEMBERS, TEXT, TEXTS, TOKENIZE, StreamOptions
 
+_CHECKED_BYTES = 262_144
+"""Up to this size a body is checked for being UTF-8 throughout. Of a larger one only what we decode is checked, since it would take
+milliseconds of the event loop; the upstream judges the rest."""
 _DECIDED_ON = ("model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of")
 _QUOTED = tuple(b'"%b"' % name.encode("ascii") for name in _DECIDED_ON)
 _MAX_MEMBERS = 1_000
@@ -65,7 +68,7 @@ def _unreadable(body: bytes) -> ClientError | None:
         return InvalidJson("The request body is empty: send a JSON object, with the header Content-Type: application/json.")
     if body.startswith(_BOMS):
         return InvalidJson("The request body starts with a byte order mark (byte 0): send plain UTF-8 without one.")
-    if not body.isascii():
+    if len(body) <= _CHECKED_BYTES and not body.isascii():
         try:
             body.decode("utf-8")
         except UnicodeDecodeError as error:

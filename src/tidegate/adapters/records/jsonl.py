@@ -23,9 +23,9 @@ from tidegate.adapters.records.lines import LogFormat, Value, line_format, reque
 from tidegate.adapters.records.sink import LogSink
 from tidegate.domain.record import RequestRecord
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.05
 """Longest time a record waits for the thread when all is well."""
-WAKE_AT = 256
+WAKE_AT = 16
 """Waiting records that wake the thread early, so that a burst does not make one long write."""
 BATCH = 64
 """Records encoded at a time: about half a millisecond of the interpreter's lock, which the event loop needs too."""

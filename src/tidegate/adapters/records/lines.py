@@ -25,6 +25,8 @@ LineFormat = Callable[[float, str, str, Mapping[str, Value]], str]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:-]{1,300}")
 """Most values: nothing to cut, escape or quote."""
+_NEVER_TWICE = frozenset({"request_id", "trace_id", "cause"})
+_REMEMBERED = 1024  # models, tenants, keys: the busy ones of a second or so
 _NEEDS_QUOTES = re.compile(r"""[\s"=\\]""")
 
 _MASK = "****"
@@ -48,21 +50,46 @@ class LogFormat(StrEnum):
 
 
 def line_format(log_format: LogFormat) -> LineFormat:
-    """Give the function that writes lines of this format."""
-    return json_line if log_format is LogFormat.JSON else logfmt_line
+    """Give what writes lines of this format; for one thread."""
+    return json_line if log_format is LogFormat.JSON else LogfmtLines()
 
 
-def logfmt_line(at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
-    plain = _PLAIN.fullmatch
-    parts = [timestamp(at), level, event]
-    for key, value in fields.items():
-        if isinstance(value, str):
-            parts.append(f"{key}={value}" if plain(value) else f"{key}={_text_value(value)}")
-        elif isinstance(value, bool):
-            parts.append(f"{key}=true" if value else f"{key}=false")
-        elif value is not None:
-            parts.append(f"{key}={value}")
-    return " ".join(parts) + "\n"
+class LogfmtLines:
+    """Writes logfmt, one line a call. Remembers how recurring texts look, and the second it is in: a line is written for every request."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._second = -1
+        self._stamp = ""
+
+    def __call__(self, at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
+        known = self._known
+        parts = [self._timestamp(at), level, event]
+        for key, value in fields.items():
+            if isinstance(value, str):
+                shown = known.get(value)
+                parts.append(f"{key}={shown if shown is not None else self._text(key, value)}")
+            elif isinstance(value, bool):
+                parts.append(f"{key}=true" if value else f"{key}=false")
+            elif value is not None:
+                parts.append(f"{key}={value}")
+        return " ".join(parts) + "\n"
+
+    def _text(self, key: str, value: str) -> str:
+        text = value if _PLAIN.fullmatch(value) else _cut(value)
+        shown = text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else _quoted(text)
+        if key not in _NEVER_TWICE:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[value] = shown
+        return shown
+
+    def _timestamp(self, at: float) -> str:
+        """Write the time as `timestamp` does, formatting each second once."""
+        second = int(at)
+        if second != self._second:
+            self._second, self._stamp = second, timestamp(second)[:-4]
+        return f"{self._stamp}{int((at - second) * 1000):03d}Z"
 
 
 def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
@@ -126,11 +153,6 @@ def request_fields(record: RequestRecord) -> dict[str, Value]:
         "degraded": record.degraded,
         "trace_id": record.trace_id or None,
     }
-
-
-def _text_value(value: str) -> str:
-    text = _cut(value)
-    return text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else _quoted(text)
 
 
 def _quoted(text: str) -> str:
