@@ -27,6 +27,18 @@ from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.openai import rewrite_body
 
 
+class Progress:
+    """How far an attempt's stream has come. The driver writes it for each piece, the flow looks when a clock runs out and at the end."""
+
+    __slots__ = ("at", "chunks")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        """When the last piece came, or the attempt began."""
+        self.chunks = 0
+        """Pieces of output so far."""
+
+
 class CallFlow:
     """Sequences the attempts of one call. Over when `result` is set."""
 
@@ -41,10 +53,8 @@ class CallFlow:
         self.attempts: list[AttemptRecord] = []
         self.choice: Choice | None = None
         self.first_output_at: float | None = None
-        self.progress_at = 0.0
-        """When the last piece of the stream came."""
-        self.chunks = 0
-        """Pieces of output the running attempt has produced."""
+        self.progress = Progress(0.0)
+        """Of the running attempt."""
         self._attempt = 0
         self._tries: dict[ReplicaId, int] = {}
         self._exhausted: set[ReplicaId] = set()
@@ -93,13 +103,8 @@ class CallFlow:
     def note_response(self, attempt: int, status: int, *, now: float) -> None:
         """The upstream's status line came, and it is a success."""
         if attempt == self._attempt:
-            self._responded_at = self.progress_at = now
+            self._responded_at = self.progress.at = now
             self._status = status
-
-    def note_progress(self, chunks: int, *, now: float) -> None:
-        """A piece of the stream came; `chunks` pieces of output so far."""
-        self.progress_at = now
-        self.chunks = chunks
 
     def abandon(self, *, now: float) -> list[Action]:
         """End the call because the client left or the process must end."""
@@ -142,7 +147,7 @@ class CallFlow:
             return total
         if self._responded_at is None:
             return min((self._started_at + limits.first_byte_s, Clock.FIRST_BYTE), total)
-        stall = (self.progress_at + limits.stall_s, Clock.STALL)
+        stall = (self.progress.at + limits.stall_s, Clock.STALL)
         if self.phase is Phase.RUNNING:
             return min((self._started_at + limits.first_token_s, Clock.FIRST_TOKEN), stall, total)
         return min(stall, total)
@@ -161,9 +166,9 @@ class CallFlow:
         self._tries[replica] = self._tries.get(replica, 0) + 1
         self._fleet.begin(replica)
         self.phase = Phase.RUNNING
-        self._started_at = self.progress_at = now
+        self._started_at = now
+        self.progress = Progress(now)
         self._connected_at = self._responded_at = self._status = None
-        self.chunks = 0
         self._asked_usage = self._request.stream and self._fleet.may_ask_usage(replica)
         dialect = DIALECTS[choice.replica.dialect]
         body = rewrite_body(self._request, model=choice.model, dialect=dialect, ask_usage=self._asked_usage)

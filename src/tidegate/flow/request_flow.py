@@ -278,7 +278,7 @@ class RequestFlow:
         if result.failure is not None and not result.committed:
             return Usage(), Evidence.ESTIMATED  # the upstream produced nothing: nothing is charged
         prompt = self._prompt_tokens or guess_tokens(len(request.body))
-        completion = call.chunks or guess_tokens(result.output_bytes)
+        completion = call.progress.chunks or guess_tokens(result.output_bytes)
         return Usage(prompt_tokens=prompt, completion_tokens=completion), self._evidence
 
     def _record(
@@ -319,7 +319,7 @@ class RequestFlow:
             reserved_tokens=self._reserved,
             prompt_tokens_bound=request.prompt_tokens_bound if request is not None else 0,
             finish_reason=result.finish_reason if result is not None else None,
-            chunks=call.chunks if call is not None else 0,
+            chunks=call.progress.chunks if call is not None else 0,
             degraded=call.degraded if call is not None else None,
             attempts=tuple(call.attempts) if call is not None else (),
             trace_id=facts.trace_id,

@@ -32,7 +32,8 @@ class AttemptOwner(Protocol):
 
     def attempt_event(self, event: CallEvent) -> None: ...
 
-    def relay(self, chunk: bytes) -> None: ...
+    @property
+    def relay(self) -> Callable[[bytes], None]: ...
 
     @property
     def now(self) -> Callable[[], float]: ...
@@ -52,7 +53,10 @@ class Attempt:
         "_held_bytes",
         "_largest_answer",
         "_largest_held",
+        "_now",
         "_owner",
+        "_progress",
+        "_relay",
         "_request",
         "_wall_clock",
         "call",
@@ -75,7 +79,10 @@ class Attempt:
         self.ended = False
         self.status = 0
         self.headers: Headers = ()
-        self.started_at = owner.now()
+        self._now = owner.now
+        self._relay = owner.relay
+        self._progress = call_flow.progress
+        self.started_at = self._now()
         self._owner = owner
         self._request = request
         self._endpoint = endpoint
@@ -106,7 +113,7 @@ class Attempt:
     # ── ports.CallReceiver ────────────────────────────────────────────────────
 
     def call_connected(self) -> None:
-        self._call_flow.note_connected(self.number, now=self._owner.now())
+        self._call_flow.note_connected(self.number, now=self._now())
 
     def response_started(self, status: int, headers: Headers) -> None:
         self.status, self.headers = status, headers
@@ -116,7 +123,7 @@ class Attempt:
             self.codec = StreamCodec(
                 operation=self._request.operation, dialect=self._endpoint.dialect, hide_usage=not self._request.wants_usage
             )
-        self._call_flow.note_response(self.number, status, now=self._owner.now())
+        self._call_flow.note_response(self.number, status, now=self._now())
 
     def response_chunk(self, chunk: bytes) -> None:
         codec = self.codec
@@ -127,7 +134,9 @@ class Attempt:
             return
         try:
             out = codec.feed(chunk)
-            self._call_flow.note_progress(codec.chunks, now=self._owner.now())
+            progress = self._progress
+            progress.at = self._now()
+            progress.chunks = codec.chunks
             if self.committed:
                 self._after_commit(codec, out)
             else:
@@ -182,7 +191,7 @@ class Attempt:
 
     def _after_commit(self, codec: StreamCodec, out: bytes) -> None:
         if out:
-            self._owner.relay(out)  # also what came before an error in the same piece
+            self._relay(out)  # also what came before an error in the same piece
         if codec.failure is not None:
             self._fail(replace(codec.failure, in_band=True))
 
@@ -200,7 +209,7 @@ class Attempt:
 
     def _end_stream(self, codec: StreamCodec) -> None:
         rest = codec.end()
-        self._call_flow.note_progress(codec.chunks, now=self._owner.now())
+        self._progress.chunks = codec.chunks
         if self.committed:
             self._after_commit(codec, rest)
         else:

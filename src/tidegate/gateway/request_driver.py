@@ -158,15 +158,16 @@ class RequestDriver:
     def _forgive_silence(self) -> None:
         """While the client makes us wait we do not read, so a silent upstream proves nothing."""
         if self.flow.call is not None:
-            self.flow.call.note_progress(self.flow.call.chunks, now=self.now())
+            self.flow.call.progress.at = self.now()
 
     # ── AttemptOwner ──────────────────────────────────────────────────────────
 
     def attempt_event(self, event: CallEvent) -> None:
         self._feed(event)
 
-    def relay(self, chunk: bytes) -> None:
-        self._exchange.send(chunk)
+    @property
+    def relay(self) -> Callable[[bytes], None]:
+        return self._exchange.send
 
     def after(self, delay_s: float, attempt: Attempt) -> None:
         self._loop.call_later(delay_s, attempt.after_done)

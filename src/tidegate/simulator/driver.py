@@ -211,7 +211,8 @@ class _Client:
     def _progress(self, *, output: bool = True) -> None:
         call = self.flow.call
         assert call is not None
-        call.note_progress(call.chunks + output, now=self._simulation.now)
+        call.progress.at = self._simulation.now
+        call.progress.chunks += output
 
     def _tell(self, attempt: int, step: Connect | Respond | Complete | Reject | ErrorEvent | Break | Cut) -> None:
         call = self.flow.call
