@@ -47,7 +47,9 @@ def test_no_secret_comes_out_anywhere(gateway: GatewayProcess, upstream: Threade
     key = gateway.create_key(name="canary", user="key-canary")
     gateway.wait_for_key(key)
     token = key.reveal()
-    plain = Script(pieces=(ANSWER,), headers=(("set-cookie", "a=cookie-of-upstream"), ("x-internal", "host-canary")))
+    plain = Script(
+        pieces=(ANSWER,), headers=(("set-cookie", "a=cookie-of-upstream"), ("x-internal", "host-canary"), ("x-request-id", "up-7"))
+    )
     scripts = [plain, Script(status=400, error={"message": VENDOR_WORDS}), Script(pieces=(ANSWER,), fault=Fault(FaultKind.ERROR_EVENT, 2))]
     errors: list[str] = []
     with httpx.Client(base_url=gateway.api_url, headers={**HEADERS, "authorization": f"Bearer {token}"}, timeout=10.0) as client:
@@ -65,6 +67,7 @@ def test_no_secret_comes_out_anywhere(gateway: GatewayProcess, upstream: Threade
         wrong = client.get("/v1/models", headers={"authorization": "Bearer wrong-canary-credential"})
         errors.append(wrong.text)
 
+    assert '"upstream_request_id":"up-7"' in records(gateway, 2), "the provider's name of a call is for the record"
     places = {"log": gateway.log(), "records": records(gateway, 2 + 2 * len(scripts)), "metrics": gateway.metrics()}
     canaries = ["cookie-canary", "proxy-canary", "header-canary", "baggage-canary", "query-canary", "wrong-canary", PROMPT, ANSWER]
     secret = token.rpartition("-")[2]

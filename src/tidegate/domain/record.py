@@ -16,6 +16,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     result: str
     """`ok`, `cancelled`, or the failure in a word: `status_503`, `timeout_stall`, and `failed` where there was neither."""
     status: int | None = None
+    upstream_request_id: str | None = None
+    """The provider's own name for it, to ask them about."""
     connect_s: float | None = None
     first_byte_s: float | None = None
     first_token_s: float | None = None

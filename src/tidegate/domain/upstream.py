@@ -64,16 +64,6 @@ class Route(msgspec.Struct, frozen=True):
     targets: tuple[Target, ...]
 
 
-class ReplicaSnapshot(msgspec.Struct, frozen=True, gc=False):
-    """One replica at one instant, as choosers see it."""
-
-    replica: ReplicaId
-    upstream: UpstreamName
-    in_flight: int
-    available: bool
-    """False while it warms, is set aside after a 429, or is known to be down."""
-
-
 class ReplicaPhase(StrEnum):
     """What readiness says of a replica."""
 

@@ -63,6 +63,7 @@ class CallFlow:
         self._connected_at: float | None = None
         self._responded_at: float | None = None
         self._status: int | None = None
+        self._upstream_request_id: str | None = None
         self._asked_usage = False
 
     def __repr__(self) -> str:
@@ -100,11 +101,12 @@ class CallFlow:
         if attempt == self._attempt:
             self._connected_at = now
 
-    def note_response(self, attempt: int, status: int, *, now: float) -> None:
-        """The upstream's status line came, and it is a success."""
+    def note_response(self, attempt: int, status: int, upstream_request_id: str | None = None, *, now: float) -> None:
+        """The upstream's status line came."""
         if attempt == self._attempt:
             self._responded_at = self.progress.at = now
             self._status = status
+            self._upstream_request_id = upstream_request_id
 
     def abandon(self, *, now: float) -> list[Action]:
         """End the call because the client left or the process must end."""
@@ -168,7 +170,7 @@ class CallFlow:
         self.phase = Phase.RUNNING
         self._started_at = now
         self.progress = Progress(now)
-        self._connected_at = self._responded_at = self._status = None
+        self._connected_at = self._responded_at = self._status = self._upstream_request_id = None
         self._asked_usage = self._request.stream and self._fleet.may_ask_usage(replica)
         dialect = DIALECTS[choice.replica.dialect]
         body = rewrite_body(self._request, model=choice.model, dialect=dialect, ask_usage=self._asked_usage)
@@ -230,6 +232,7 @@ class CallFlow:
                 replica=self.choice.replica.replica,
                 result=result,
                 status=self._status,
+                upstream_request_id=self._upstream_request_id,
                 connect_s=_after(self._connected_at, since),
                 first_byte_s=_after(self._responded_at, since),
                 first_token_s=_after(self.first_output_at, since),

@@ -24,6 +24,7 @@ from tidegate.wire.openai import read_answer
 from tidegate.wire.stream import StreamCodec
 
 _ERROR_BODY_BYTES = 65_536  # an upstream's error text is read up to here; the rest is not looked at
+_LONGEST_ID = 128  # bytes of an upstream's request id kept in a record
 _AFTER_DONE_S = 0.25  # a body that does not end this long after [DONE] is cut: the answer is complete
 
 
@@ -117,13 +118,11 @@ class Attempt:
 
     def response_started(self, status: int, headers: Headers) -> None:
         self.status, self.headers = status, headers
-        if not _is_success(status):
-            return
-        if self._request.stream and _is_event_stream(headers):
+        if _is_success(status) and self._request.stream and _is_event_stream(headers):
             self.codec = StreamCodec(
                 operation=self._request.operation, dialect=self._endpoint.dialect, hide_usage=not self._request.wants_usage
             )
-        self._call_flow.note_response(self.number, status, now=self._now())
+        self._call_flow.note_response(self.number, status, self._upstream_request_id(), now=self._now())
 
     def response_chunk(self, chunk: bytes) -> None:
         codec = self.codec
@@ -238,6 +237,13 @@ class Attempt:
             self._fail(answer_too_large(bound))
         else:
             self._fail(self._refusal())
+
+    def _upstream_request_id(self) -> str | None:
+        wanted = self._endpoint.dialect.request_id_header
+        for name, value in self.headers:
+            if name == wanted:
+                return value[:_LONGEST_ID].decode("ascii", "replace")
+        return None
 
     def _refusal(self) -> UpstreamFailure:
         return classify(self._endpoint.dialect, self.status, self.headers, self.held, now_epoch_s=self._wall_clock())

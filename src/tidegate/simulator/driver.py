@@ -222,6 +222,9 @@ class _Client:
                 call.note_connected(attempt, now=self._simulation.now)
             case Respond():
                 call.note_response(attempt, 200, now=self._simulation.now)
+            case Reject():
+                call.note_response(attempt, step.status, now=self._simulation.now)
+                self._feed(self._event(attempt, step))
             case _:
                 self._feed(self._event(attempt, step))
 

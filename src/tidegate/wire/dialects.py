@@ -48,14 +48,10 @@ class Dialect(msgspec.Struct, frozen=True):
     """How a stream's usage is had: asked for with `stream_options.include_usage`, or it always comes."""
     request_id_header: bytes
     """Which response header carries the upstream's own id of the request."""
-    closing_stops_billing: bool
-    """True when a closed connection ends generation and its cost; False when it does not, or nobody knows: book it in full."""
     request_headers: Headers = ()
     """Sent with every request, unless the operator configured the same name."""
     renames: tuple[Rename, ...] = ()
     defaults: tuple[Default, ...] = ()
-    completion_max_tokens: int | None = None
-    """What a `/completions` request without `max_tokens` may generate; None: as much as the context holds."""
     error_rules: tuple[ErrorRule, ...] = ()
 
 
@@ -63,7 +59,6 @@ _OPENROUTER = Dialect(
     name="openrouter",
     usage="always",
     request_id_header=b"x-generation-id",
-    closing_stops_billing=False,  # true for many providers behind it, false for Alibaba, Google, Groq, Bedrock …
     request_headers=((b"http-referer", b"http://localhost"), (b"x-openrouter-title", b"Tidegate")),
     error_rules=OPENROUTER_RULES,
 )
@@ -71,7 +66,6 @@ _DASHSCOPE = Dialect(
     name="dashscope",
     usage="stream_options",
     request_id_header=b"x-request-id",
-    closing_stops_billing=False,  # not documented
     renames=(Rename(Operation.CHAT, "max_completion_tokens", "max_tokens"),),
     # Thinking is on by default for qwen3.5 and later, slow, and refused on some models' non-streaming calls: never leave it open.
     defaults=(Default(Operation.CHAT, "enable_thinking", b"false", frozenset({"thinking_budget", "reasoning_effort", "reasoning"})),),
@@ -81,14 +75,11 @@ _VLLM = Dialect(
     name="vllm",
     usage="stream_options",
     request_id_header=b"x-request-id",
-    closing_stops_billing=True,
-    completion_max_tokens=16,
 )
 _LLAMACPP = Dialect(
     name="llamacpp",
     usage="stream_options",
     request_id_header=b"x-request-id",
-    closing_stops_billing=True,
     renames=(Rename(Operation.CHAT, "max_completion_tokens", "max_tokens"),),
     error_rules=LLAMACPP_RULES,
 )
@@ -96,8 +87,6 @@ _OPENAI = Dialect(
     name="openai",
     usage="stream_options",
     request_id_header=b"x-request-id",
-    closing_stops_billing=False,  # not documented
-    completion_max_tokens=16,
 )
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(

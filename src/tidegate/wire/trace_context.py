@@ -18,7 +18,6 @@ _KNOWN_VERSION = b"00"
 _NO_TRACE = b"0" * 32
 _NO_SPAN = b"0" * 16
 _KNOWN_FLAGS = 0b11
-_SAMPLED = 0b01
 _PRINTABLE = re.compile(rb"[\x20-\x7e]+")
 
 
@@ -28,10 +27,6 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     trace_id: str
     parent_id: str
     flags: int = 0
-
-    @property
-    def sampled(self) -> bool:
-        return bool(self.flags & _SAMPLED)
 
     def child(self, span_id: str) -> bytes:
         """Write the header for a call made within this trace by our span (16 lower-case hex digits)."""

@@ -12,7 +12,7 @@ from tidegate.domain.upstream import Replica, Route, Target
 from tidegate.errors import InternalError, RateLimited
 from tidegate.flow.actions import Answer, Finish, SendError
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.events import Authenticated, BodyReceived, DriverFailed, OutputStarted
+from tidegate.flow.events import AttemptCompleted, Authenticated, BodyReceived, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
@@ -97,6 +97,17 @@ def test_late_notes_of_an_earlier_attempt_move_no_clock() -> None:
     assert call.next_timer() == 600.0
     assert call.receive(OutputStarted(7), now=1.0) == []
     assert repr(policies.fleet) == "Fleet(a/0: 1)"
+
+
+def test_an_attempt_remembers_what_its_upstream_calls_it() -> None:
+    """Whoever asks the provider about a call needs the provider's name for it."""
+    policies = _policies()
+    request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT)
+    call = CallFlow(request, policies.routes.routes[0], policies.fleet, policies.retry, policies.rng)
+    call.begin(now=0.0)
+    call.note_response(1, 200, "gen-7", now=1.0)
+    call.receive(AttemptCompleted(1, None, "stop"), now=2.0)
+    assert call.attempts[0].upstream_request_id == "gen-7"
 
 
 def test_an_event_before_any_call_is_ignored() -> None:

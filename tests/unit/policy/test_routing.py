@@ -26,6 +26,10 @@ def _choice(fleet: Fleet, avoid: set[ReplicaId] | None = None, *, now: float = 0
     return None if choice is None else (choice.replica.replica, choice.model, choice.rank)
 
 
+def _available(fleet: Fleet, *, now: float) -> bool:
+    return _choice(fleet, {A2, B}, now=now) is not None
+
+
 def test_the_first_matching_pattern_wins_and_answers_are_remembered() -> None:
     """Order is the configuration's; a second look gives the same."""
     exact, wide = Route("qwen3", ()), Route("qwen*", ())
@@ -75,16 +79,16 @@ def test_a_replica_that_answers_429_is_set_aside_for_its_retry_after() -> None:
     limited = UpstreamFailure(FailureScope.KEY, retryable=True, message="slow down", rate_limited=True, retry_after_s=20.0)
     fleet.begin(A)
     fleet.end(A, limited, now=0.0)
-    assert not fleet.snapshot(A, now=19.9).available
-    assert fleet.snapshot(A, now=20.0).available
+    assert not _available(fleet, now=19.9)
+    assert _available(fleet, now=20.0)
     assert fleet.wait_s(ROUTE, now=5.0) == 15.0
     assert fleet.wait_s(ROUTE, now=25.0) is None
     fleet.begin(A)
     fleet.end(A, UpstreamFailure(FailureScope.KEY, retryable=True, message="x", rate_limited=True), now=30.0)
-    assert not fleet.snapshot(A, now=30.9).available
+    assert not _available(fleet, now=30.9)
     fleet.begin(A)
     fleet.end(A, UpstreamFailure(FailureScope.KEY, retryable=True, message="x", rate_limited=True, retry_after_s=9999.0), now=40.0)
-    assert fleet.snapshot(A, now=100.0).available
+    assert _available(fleet, now=100.0)
 
 
 def test_readiness_tells_each_phase() -> None:
@@ -107,7 +111,7 @@ def test_readiness_tells_each_phase() -> None:
     assert phase(12.0) is ReplicaPhase.WARMING
     fleet.mark(A, present=False, warm=False, last_error="exited")
     assert phase(12.0) is ReplicaPhase.AWAY
-    assert not fleet.snapshot(A, now=12.0).available
+    assert not _available(fleet, now=12.0)
     fleet.mark(A, present=True, warm=True)
     fleet.begin(A)
     fleet.end(A, UpstreamFailure(FailureScope.KEY, retryable=True, message="x", rate_limited=True), now=20.0)
@@ -127,6 +131,6 @@ def test_a_reload_keeps_what_is_known_of_replicas_that_stay() -> None:
     old = _fleet()
     old.begin(A)
     update = Fleet([Replica(A, UpstreamName("a"), "vllm")], before=old)
-    assert update.snapshot(A, now=0.0).in_flight == 1
+    assert update.statistics(now=0.0)[0].in_flight == 1
     old.end(A, None, now=0.0)
-    assert update.snapshot(A, now=0.0).in_flight == 0
+    assert update.statistics(now=0.0)[0].in_flight == 0

@@ -1,6 +1,6 @@
 """The state of every replica, and the choice among a route's targets: filter, then score, then pick.
 
-Invariants: `in_flight` of a replica returns to zero when every attempt begun with `begin` was closed with `end`;
+Invariants: `in_flight` of a replica returns to zero when every attempt begun with `begin` was closed with `end` or `abandon`;
 a replica set aside or marked away is not chosen, whatever its score.
 """
 
@@ -14,7 +14,6 @@ from tidegate.domain.upstream import (
     FailureScope,
     Replica,
     ReplicaPhase,
-    ReplicaSnapshot,
     ReplicaStatus,
     Route,
     UpstreamFailure,
@@ -67,10 +66,6 @@ class Fleet:
             if best is not None:
                 return Choice(best, target.model or model, rank)
         return None
-
-    def snapshot(self, replica: ReplicaId, *, now: float) -> ReplicaSnapshot:
-        state = self._states[replica]
-        return ReplicaSnapshot(replica, self.replicas[replica].upstream, state.in_flight, self._is_available(state, now))
 
     @staticmethod
     def _is_available(state: _State, now: float) -> bool:
