@@ -101,7 +101,9 @@ def describe() -> Description:
     versions = {"Python": platform.python_version(), **packages}
     versions["nginx"] = _version(("nginx", "-v"), r"nginx/([\d.]+)")
     versions["wrk"] = _version(("wrk", "-v"), r"wrk \S*?(\d[\w.+-]*)")
-    return Description(cpu[1].strip() if cpu else platform.machine(), len(usable_cores()), round(memory, 1), platform.release().partition("-")[0], versions)
+    return Description(
+        cpu[1].strip() if cpu else platform.machine(), len(usable_cores()), round(memory, 1), platform.release().partition("-")[0], versions
+    )
 
 
 def _version(command: tuple[str, ...], pattern: str) -> str:
