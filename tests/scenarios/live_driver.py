@@ -35,9 +35,10 @@ _PATHS = {
 class LiveRun:
     """The gateway's own driver over fakes; `trace` is what its flows decided, `exchanges` what its clients saw."""
 
-    def __init__(self, scenario: Scenario, *, policies: Policies | None = None) -> None:
+    def __init__(self, scenario: Scenario, *, policies: Policies | None = None, exchange: type[FakeExchange] | None = None) -> None:
         self.scenario = scenario
         self.policies = policies if policies is not None else scenario.policies()
+        self._exchange = exchange or FakeExchange
         self.trace: list[TracedAction] = []
         self.records: list[RequestRecord] = []
         self.exchanges: dict[int, FakeExchange] = {}
@@ -70,7 +71,7 @@ class LiveRun:
         self._loop.call_at(self._epoch + at_s, call, *arguments)
 
     def _begin(self, index: int, request: ScriptedRequest) -> None:
-        exchange = self.exchanges[index] = FakeExchange(index, request)
+        exchange = self.exchanges[index] = self._exchange(index, request)
         receiver = self.gateway.application(exchange)
         exchange.attach(receiver)
         if request.leaves_after_s is not None:

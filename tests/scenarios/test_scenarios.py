@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.scenarios.live_driver import LiveRun
+from tests.scenarios.live_driver import FakeExchange, LiveRun
 from tests.scenarios.stories import STORIES, Story
 
 from tidegate.domain.outcome import Outcome
+from tidegate.domain.units import Headers
 from tidegate.flow.actions import Finish
 from tidegate.simulator.driver import Simulation, TracedAction
 
@@ -79,3 +80,27 @@ def test_nothing_is_charged_when_no_attempt_ran_at_the_end() -> None:
     run = LiveRun(STORIES["a client that leaves between two attempts"].scenario)
     run.run()
     assert run.records[0].usage.total_tokens == 0
+
+
+class _BrokenExchange(FakeExchange):
+    """A client connection on which every attempt to answer fails."""
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        del status, headers, body
+        raise AssertionError("respond")
+
+    def start(self, status: int, headers: Headers) -> None:
+        del status, headers
+        raise AssertionError("start")
+
+
+@pytest.mark.parametrize("name", ["a whole answer", "a stream", "a wrong key", "the list of models", "both upstreams dead"])
+def test_a_fault_in_the_last_step_loses_neither_record_nor_permit(name: str) -> None:
+    """The client's connection is dropped, and all is accounted for: no request stays open, none goes unrecorded."""
+    run = LiveRun(STORIES[name].scenario, exchange=_BrokenExchange)
+    run.run()
+    assert [Outcome.FAILED_INTERNAL] == [record.outcome for record in run.records]
+    assert run.exchanges[0].finished
+    statistics = run.policies.limits.statistics(now=1e6)
+    assert (0, 0) == (statistics.outstanding, statistics.held_tokens)
+    assert all(status.in_flight == 0 for status in run.policies.fleet.statistics(now=1e6))

@@ -34,6 +34,7 @@ from tidegate.admin.access import administrator
 from tidegate.admin.keys import KeyRequest, RotationRequest, create_key, decode, list_keys, revoke_key, rotate_key
 from tidegate.admin.metrics import NodeCollector
 from tidegate.admin.view import NodeSnapshot, NodeView
+from tidegate.domain.error_object import encode_error
 from tidegate.domain.principal import Principal
 from tidegate.domain.statistics import UpstreamStatistics
 from tidegate.errors import BodyTooLarge, ConfigurationError, InternalError, MethodNotAllowed, PathNotFound, TidegateError
@@ -177,8 +178,7 @@ def _json(body: object, *, status: int = 200, headers: dict[str, str] | None = N
 
 def _error(error: TidegateError) -> Response:
     headers = {"www-authenticate": "Bearer"} if error.status == 401 else None  # noqa: PLR2004  RFC 9110, 15.5.2
-    body = {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
-    return _json(body, status=error.status, headers=headers)
+    return Response(encode_error(error), status_code=error.status, headers=headers, media_type="application/json")
 
 
 async def _answer_error(_: Request, error: Exception) -> Response:

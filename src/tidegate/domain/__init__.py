@@ -1,1 +1,1 @@
-"""The vocabulary: frozen records, units and outcomes. No behaviour beyond arithmetic."""
+"""The vocabulary: frozen records, units and outcomes. No behaviour beyond arithmetic, but for the one way an error is written."""

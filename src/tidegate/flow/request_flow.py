@@ -63,6 +63,8 @@ class RequestFlow:
         self.call: CallFlow | None = None
         self.request: ParsedRequest | None = None
         self.principal: Principal | None = None
+        self.record: RequestRecord | None = None
+        """Set when the flow is over; the same as in its `Finish`."""
         self._policies = policies
         self._received_at = 0.0
         self._route: Route | None = None
@@ -266,7 +268,8 @@ class RequestFlow:
                 self.permit.cancel(now=now)
             else:
                 self.permit.settle(usage.total_tokens, now=now)
-        return Finish(self._record(outcome, status, error, result, usage, evidence, now))
+        self.record = self._record(outcome, status, error, result, usage, evidence, now)
+        return Finish(self.record)
 
     def _used(self, result: CallResult | None) -> tuple[Usage, Evidence]:
         """Give what the request used, by the best evidence there is."""

@@ -12,6 +12,7 @@ from random import Random
 
 import msgspec
 
+from tidegate.domain.error_object import encode_error
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import Headers
@@ -25,7 +26,6 @@ from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.request_driver import RequestDriver
 from tidegate.gateway.services import GatewayStatistics, Readiness, Services
 from tidegate.ports import Exchange, ExchangeReceiver
-from tidegate.wire.openai import encode_error
 from tidegate.wire.trace_context import clean_request_id, parse_traceparent
 
 _JSON = (b"content-type", b"application/json")

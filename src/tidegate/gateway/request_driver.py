@@ -11,6 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
+from msgspec.structs import replace
+
+from tidegate.domain.error_object import encode_error
+from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation
 from tidegate.domain.units import Headers
@@ -49,7 +53,7 @@ from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.services import Services
 from tidegate.ports import Exchange, TokenCount, UpstreamRequest
 from tidegate.wire.headers import client_response_headers, limit_headers, retry_after_value, upstream_request_headers
-from tidegate.wire.openai import encode_error, encode_error_event
+from tidegate.wire.openai import encode_error_event
 
 _log = logging.getLogger("tidegate.gateway")
 _JSON = (b"content-type", b"application/json")
@@ -128,10 +132,18 @@ class RequestDriver:
         _log.error("request.crashed request_id=%s", self.flow.facts.request_id, exc_info=fault)
         try:
             self._perform(self.flow.receive(DriverFailed(), now=self.now()))
-        except Exception:  # noqa: BLE001  the fault was in ending it: nothing is left but to drop the client
+        except Exception:  # noqa: BLE001  it could not even be ended: see below
             _log.exception("request.abandoned request_id=%s", self.flow.facts.request_id)
-            self._exchange.abort()
-            self._close()
+        if not self._finished:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """The fault was in the last steps themselves: drop the client, stop the upstream, keep the record."""
+        self._exchange.abort()
+        self._cancel_attempt()
+        if self.flow.record is not None:
+            self._services.recorder.record(replace(self.flow.record, outcome=Outcome.FAILED_INTERNAL))
+        self._close()
 
     # ── ports.ExchangeReceiver ────────────────────────────────────────────────
 

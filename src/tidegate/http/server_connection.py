@@ -17,9 +17,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from tidegate.domain.error_object import encode_error
 from tidegate.errors import ExpectationFailed, HeadersTooLarge, Overloaded, RequestTimeout, TidegateError
 from tidegate.http.deadlines import NEVER
-from tidegate.http.error_body import error_body
 from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body
 from tidegate.http.request_head import CHUNKED, RequestFacts, check_beginning
 from tidegate.http.response_head import CLOSE, field_lines, status_line
@@ -426,7 +426,7 @@ class ServerConnection(ServerSocket):
     def _refuse(self, error: TidegateError) -> None:
         """Answer in place of the application; nothing more is read as a request from this connection."""
         self.state.malformed += 1
-        body = error_body(error)
+        body = encode_error(error)
         self.write(
             b"".join(
                 (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from tidegate.domain.error_object import encode_error
 from tidegate.domain.units import Headers
 from tidegate.errors import InternalError, TidegateError
-from tidegate.http.error_body import error_body
 from tidegate.http.framing import ChunkedReader, LengthReader
 from tidegate.http.request_head import RequestFacts
 from tidegate.http.response_head import CLOSE, KEEP_ALIVE, field_lines, has_body, status_line
@@ -150,7 +150,7 @@ class ServerExchange:
                 "The gateway failed on this request. Try again; if it persists, give the operator the time of the request."
             )
             self.closing = True
-            self.respond(error.status, JSON_HEADERS, error_body(error))
+            self.respond(error.status, JSON_HEADERS, encode_error(error))
         else:
             self.abort()
 

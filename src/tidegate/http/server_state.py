@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.domain.error_object import encode_error
 from tidegate.errors import Overloaded
 from tidegate.http.deadlines import Deadlines
-from tidegate.http.error_body import error_body
 from tidegate.http.request_head import HeadReader
 from tidegate.http.response_head import CLOSE, status_line
 from tidegate.ports import Application
@@ -132,7 +132,7 @@ class ServerState:
 
 
 def _overloaded_response(max_connections: int) -> bytes:
-    body = error_body(
+    body = encode_error(
         Overloaded(
             f"This gateway has its {max_connections} connections open already. Retry in a moment, "
             "or ask the operator to raise server.max_connections."

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
+from tidegate.domain.error_object import encode_error
 from tidegate.errors import TidegateError
-from tidegate.http.error_body import error_body
 from tidegate.http.server import HttpServer, ServerLimits
 from tidegate.ports import Exchange
 
@@ -165,7 +165,7 @@ def respond_with_refusal(recorded: RecordedExchange) -> None:
     error = recorded.error
     if error is None:
         raise AssertionError("no body was refused")
-    recorded.exchange.respond(error.status, ((b"content-type", b"application/json"),), error_body(error))
+    recorded.exchange.respond(error.status, ((b"content-type", b"application/json"),), encode_error(error))
 
 
 def do_nothing(recorded: RecordedExchange) -> None:

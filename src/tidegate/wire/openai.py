@@ -3,7 +3,6 @@
 from tidegate.wire.openai_request import parse_request, rewrite_body
 from tidegate.wire.openai_response import (
     Answer,
-    encode_error,
     encode_error_event,
     model_object,
     models_list,
@@ -13,7 +12,6 @@ from tidegate.wire.openai_response import (
 
 __all__ = [
     "Answer",
-    "encode_error",
     "encode_error_event",
     "model_object",
     "models_list",

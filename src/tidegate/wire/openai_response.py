@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tidegate.domain.error_object import encode_error
 from tidegate.domain.outcome import FinishReason
 from tidegate.domain.request import Operation
 from tidegate.domain.upstream import FailureScope, UpstreamFailure
 from tidegate.domain.usage import Usage
-from tidegate.errors import TidegateError, UpstreamRejected
+from tidegate.errors import TidegateError
 from tidegate.ports import TokenCount
 from tidegate.wire import lenient
 from tidegate.wire.dialects import Dialect, classify_error_object
@@ -123,21 +124,9 @@ def generation_failed() -> UpstreamFailure:
 # ── what the gateway itself says ───────────────────────────────────────────────
 
 
-def encode_error(error: TidegateError) -> bytes:
-    """Write OpenAI's error object, all four keys present."""
-    code = error.upstream_code if isinstance(error, UpstreamRejected) and error.upstream_code else error.code
-    shown = {"message": _encodable(error.message), "type": error.type, "param": error.param and _encodable(error.param), "code": code}
-    return msgspec.json.encode({"error": shown})
-
-
 def encode_error_event(error: TidegateError) -> bytes:
     """Write the error as one in-band event, after which the response ends without `[DONE]`."""
     return b"data: %b\n\n" % encode_error(error)
-
-
-def _encodable(message: str) -> str:
-    """Replace lone surrogates, which JSON in UTF-8 cannot carry."""
-    return message.encode("utf-8", "replace").decode("utf-8")
 
 
 def models_list(names: Iterable[str], created: int) -> bytes:

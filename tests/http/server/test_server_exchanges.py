@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import uvloop
 
+from tidegate.domain.error_object import encode_error
 from tidegate.domain.units import Headers
 from tidegate.errors import InvalidHttp
-from tidegate.http.error_body import error_body
 from tidegate.http.server import ServerLimits
 from tidegate.testing.raw_http import (
     RawResponse,
@@ -494,6 +494,6 @@ def test_methods_of_an_ended_exchange_do_nothing() -> None:
 
 def test_the_error_body_has_openai_s_four_keys() -> None:
     """SDKs read message, type, param and code."""
-    assert msgspec.json.decode(error_body(InvalidHttp("Say it again.", param="model"))) == {
+    assert msgspec.json.decode(encode_error(InvalidHttp("Say it again.", param="model"))) == {
         "error": {"message": "Say it again.", "type": "invalid_request_error", "param": "model", "code": "invalid_http"}
     }

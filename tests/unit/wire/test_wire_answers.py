@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tidegate.domain.error_object import encode_error
 from tidegate.domain.request import Operation
 from tidegate.domain.upstream import FailureScope
 from tidegate.domain.usage import Usage
@@ -13,7 +14,7 @@ from tidegate.errors import InvalidParameter, RateLimited, UpstreamRejected
 from tidegate.ports import TokenCount
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.lenient import MAX_COUNT
-from tidegate.wire.openai import Answer, encode_error, encode_error_event, model_object, models_list, read_answer, token_count_answer
+from tidegate.wire.openai import Answer, encode_error_event, model_object, models_list, read_answer, token_count_answer
 
 DIALECT = DIALECTS["openrouter"]
 USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
