@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 
 from tidegate.config.environment import LOCAL, is_pattern
 from tidegate.config.problem import Path, Problem, Severity, did_you_mean
-from tidegate.config.schema import Configuration, RouteSection
+from tidegate.config.schema import Configuration
+from tidegate.config.schema_routing import RouteSection
 from tidegate.config.source import Source
 
 

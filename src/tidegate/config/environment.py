@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tidegate.config.schema import Configuration, DialectName, RouteSection, TargetSection, UpstreamSection
+from tidegate.config.schema import Configuration, DialectName, UpstreamSection
+from tidegate.config.schema_routing import RouteSection, TargetSection
 from tidegate.domain.units import Secret
 
 LOCAL = "local"

@@ -9,7 +9,8 @@ import msgspec
 
 from tidegate.config.environment import LOCAL
 from tidegate.config.problem import Problem, Severity
-from tidegate.config.schema import Configuration, LimitsSection, TargetSection, UpstreamSection
+from tidegate.config.schema import Configuration, LimitsSection, UpstreamSection
+from tidegate.config.schema_routing import TargetSection
 
 MOST_PROBLEMS = 50
 """Problems shown: the first ones are mended first anyway."""

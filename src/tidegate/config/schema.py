@@ -10,20 +10,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
+from tidegate.config.schema_degradation import DegradationSection
+from tidegate.config.schema_resilience import BreakerSection, HealthSection, RetrySection, SharedSection, StreamsSection
+from tidegate.config.schema_routing import RouteSection, RuleSection
+from tidegate.config.section import AtLeastOne, Port, Positive, Section
 from tidegate.domain.units import Secret
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of all sections: unknown keys are refused."""
-
-
-Positive = Annotated[float, Meta(gt=0, le=604_800)]
-"""Seconds; a week is longer than any connection lives, and far below what overflows an event loop's timer."""
-AtLeastOne = Annotated[int, Meta(ge=1)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class TlsSection(Section, frozen=True, kw_only=True):
@@ -65,6 +58,10 @@ class AdminSection(Section, frozen=True, kw_only=True):
     port: Annotated[Port, Meta(description="Port of the admin API; 0 takes a free one.")] = 8081
 
 
+Weight = Annotated[float, Meta(ge=0.01, le=1000)]
+Priority = Annotated[int, Meta(ge=0, le=100)]
+
+
 class DialectName(StrEnum):
     """Which family of servers an upstream belongs to."""
 
@@ -83,6 +80,34 @@ class TimeoutsSection(Section, frozen=True, kw_only=True):
     first_token_s: Annotated[Positive, Meta(description="Until a stream's first non-empty output.")] = 60.0
     stall_s: Annotated[Positive, Meta(description="Longest gap between two pieces of a stream.")] = 30.0
     total_s: Annotated[Positive, Meta(description="Until the answer is complete.")] = 600.0
+
+
+class PickName(StrEnum):
+    """How one of several available replicas is picked."""
+
+    LEAST_IN_FLIGHT = "least_in_flight"
+    PEAK_EWMA = "peak_ewma"
+    TWO_CHOICES = "two_choices"
+    WEIGHTED = "weighted"
+
+
+class AffinityName(StrEnum):
+    NONE = "none"
+    SESSION = "session"
+
+
+class LeaveName(StrEnum):
+    CANCEL = "cancel"
+    DRAIN = "drain"
+    DETACH = "detach"
+
+
+class ReplicaSection(Section, frozen=True, kw_only=True):
+    """One more address of a pool."""
+
+    base_url: Annotated[str, Meta(description="Address up to and including the version.")]
+    weight: Annotated[Weight, Meta(description="Its share of the pool's requests, beside the others' weights.")] = 1.0
+    priority: Annotated[Priority, Meta(description="Replicas with a higher number are used only when none below is available.")] = 0
 
 
 class UpstreamSection(Section, frozen=True, kw_only=True):
@@ -104,6 +129,28 @@ class UpstreamSection(Section, frozen=True, kw_only=True):
     idle_timeout_s: Annotated[Positive, Meta(description="An unused connection is closed after this time.")] = 30.0
     verify_tls: Annotated[bool, Meta(description="Check the server's certificate. Turn off only for a test.")] = True
     timeouts: Annotated[TimeoutsSection, Meta(description="The five clocks of a call.")] = TimeoutsSection()
+    weight: Annotated[Weight, Meta(description="Share of `base_url` in the pool, beside the weights of `replicas`.")] = 1.0
+    priority: Annotated[
+        Priority, Meta(description="Of `base_url`; replicas with a higher number are used only when none below is available.")
+    ] = 0
+    replicas: Annotated[
+        tuple[ReplicaSection, ...],
+        Meta(description="More addresses of the same servers: with `base_url` they are one pool of interchangeable replicas."),
+    ] = ()
+    pick: Annotated[PickName, Meta(description="How a replica of the pool is picked.")] = PickName.LEAST_IN_FLIGHT
+    affinity: Annotated[
+        AffinityName, Meta(description="`session`: requests of one conversation go to one replica while it is available, for its KV cache.")
+    ] = AffinityName.NONE
+    on_client_leave: Annotated[
+        LeaveName,
+        Meta(
+            description="What happens to a call whose client left: `cancel` it, `drain` it for up to `drain_s` so that its usage is "
+            "known, or `detach` and let it end by itself. For providers that bill the rest anyway."
+        ),
+    ] = LeaveName.CANCEL
+    drain_s: Annotated[Positive, Meta(description="Longest time a call is drained after its client left.")] = 30.0
+    health: Annotated[HealthSection, Meta(description="Asking the servers how they are.")] = HealthSection()
+    breaker: Annotated[BreakerSection, Meta(description="When a replica, or the whole pool, is left alone.")] = BreakerSection()
 
 
 class LocalEngineSection(Section, frozen=True, kw_only=True):
@@ -120,22 +167,6 @@ class LocalEngineSection(Section, frozen=True, kw_only=True):
     ] = 8_589_934_592
 
 
-class TargetSection(Section, frozen=True, kw_only=True):
-    """One upstream of a route."""
-
-    upstream: Annotated[str, Meta(description="Name of an upstream, or `local`.")]
-    model: Annotated[str | None, Meta(description="Model name to send; without it, the client's.")] = None
-
-
-class RouteSection(Section, frozen=True, kw_only=True):
-    """Where the requests for some models go."""
-
-    model: Annotated[str, Meta(description="Model name or shell-style pattern (`qwen*`, `*/*`, `*`); the first route that matches wins.")]
-    targets: Annotated[
-        tuple[TargetSection, ...], Meta(min_length=1, description="Upstreams in order of preference; the next is used when one fails.")
-    ]
-
-
 class LimitsSection(Section, frozen=True, kw_only=True):
     """Ceilings of one key. Windows slide: "in any 60 s", not per calendar minute."""
 
@@ -144,6 +175,15 @@ class LimitsSection(Section, frozen=True, kw_only=True):
     ] = None
     requests_per_minute: Annotated[AtLeastOne | None, Meta(description="Requests in any 60 s; without it, no ceiling.")] = None
     concurrency: Annotated[AtLeastOne | None, Meta(description="Requests at the same time; without it, no ceiling.")] = None
+
+
+class TierSection(LimitsSection, frozen=True, kw_only=True):
+    """What callers of one tier get."""
+
+    promised_ttft_s: Annotated[
+        Positive | None,
+        Meta(description="Time to first token promised to this tier: routes ordered by `sla` pick the cheapest target that keeps it."),
+    ] = None
 
 
 class JwtSection(Section, frozen=True, kw_only=True):
@@ -182,6 +222,13 @@ class Configuration(Section, frozen=True, kw_only=True):
         Meta(description="Which models go where, first match wins; without any, every upstream serves its own `models`."),
     ] = ()
     limits: Annotated[LimitsSection, Meta(description="Limits of every key that has none of its own.")] = LimitsSection()
-    tiers: Annotated[dict[str, LimitsSection], Meta(description="Limits by tier; a key's own limits win.")] = {}
+    rules: Annotated[
+        tuple[RuleSection, ...], Meta(description="Rules that look at the request and choose its targets; the first that holds wins.")
+    ] = ()
+    retry: Annotated[RetrySection, Meta(description="When a failed attempt is followed by another.")] = RetrySection()
+    degradation: Annotated[DegradationSection, Meta(description="What the client gets when no model can answer.")] = DegradationSection()
+    streams: Annotated[StreamsSection, Meta(description="Heartbeats and resumable streams.")] = StreamsSection()
+    shared: Annotated[SharedSection | None, Meta(description="A Redis or Valkey through which several nodes share what they know.")] = None
+    tiers: Annotated[dict[str, TierSection], Meta(description="Limits and promises by tier; a key's own limits win.")] = {}
     jwt: Annotated[tuple[JwtSection, ...], Meta(description="Accepted token issuers.")] = ()
     records: Annotated[RecordsSection, Meta(description="The request log.")] = RecordsSection()

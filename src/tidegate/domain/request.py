@@ -41,3 +41,11 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     """`n`: answers generated per prompt; for `/v1/completions` times the number of prompts."""
     prompt_tokens_bound: int = 0
     """Proven upper bound on the prompt's tokens: a byte-level tokenizer never makes more tokens than UTF-8 bytes."""
+
+
+class BodyChanges(msgspec.Struct, frozen=True):
+    """What a policy changes in a request on its way to an upstream; None leaves a member as it is."""
+
+    max_completion_tokens: int | None = None
+    """A cap to send: never above the client's own."""
+    temperature: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.domain.principal import Principal
+from tidegate.domain.units import ReplicaId
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.errors import TidegateError
@@ -55,6 +56,13 @@ class AttemptCompleted(AttemptEvent, frozen=True):
 class AttemptFailed(AttemptEvent, frozen=True):
     failure: UpstreamFailure
     usage: Usage | None = None
+
+
+class ReplicaLost(msgspec.Struct, frozen=True):
+    """A health check found a replica dead: an attempt that waits for its first output there need not wait any longer."""
+
+    replica: ReplicaId
+    reason: str
 
 
 class ClientLeft(msgspec.Struct, frozen=True, gc=False):

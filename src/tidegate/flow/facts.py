@@ -44,6 +44,10 @@ class RequestFacts(msgspec.Struct, frozen=True):
     """The model of `GET /v1/models/{model}`."""
     trace_id: str = ""
     client_retry: int = 0
+    feature: str = ""
+    """The business feature that the client named (`X-Business-Context`); chosen by the client, so never a metric label by itself."""
+    session: str = ""
+    """What ties the requests of one conversation together, for affinity; empty when nothing does."""
 
 
 class Step(StrEnum):

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.cli.banner import ANY_MODEL, curl_snippet, example_model, python_snippet
-from tidegate.config.schema import Configuration, DialectName, LocalEngineSection, RouteSection, TargetSection, UpstreamSection
+from tidegate.config.schema import Configuration, DialectName, LocalEngineSection, UpstreamSection
+from tidegate.config.schema_routing import RouteSection, TargetSection
 from tidegate.testing import ThreadedUpstream
 
 DEADLINE_S = 30.0
