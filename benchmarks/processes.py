@@ -20,7 +20,7 @@ import psutil
 from benchmarks.errors import BenchmarkError
 from benchmarks.machine import pinned, search_path
 
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 _END_S = 10.0
 _POLL_S = 0.05
 
@@ -30,7 +30,7 @@ def running(command: Sequence[str], *, log: Path) -> Iterator[subprocess.Popen[b
     """Run a server until the context ends; its output goes to `log`."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={"PATH": search_path()}, cwd=_ROOT, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={"PATH": search_path()}, cwd=ROOT, start_new_session=True
         )
     try:
         yield process
@@ -59,7 +59,7 @@ class LoadProcess:
     def __init__(self, module: str, cores: tuple[int, ...], task: Mapping[str, object]) -> None:
         command = (*pinned(cores), sys.executable, "-m", f"benchmarks.load.{module}")
         self._module = module
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.tell(task)
 
     def tell(self, words: object) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-from tools.compile_hot_modules import HOT, NO_COMPILER, main, make_native
+from tools.compile_hot_modules import HOT, MESSAGES, NO_COMPILER, look_up_members_once, main, make_messages_native, make_native
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "tidegate"
-COMPILED = {f"{folder}/{name}" for folder, names in HOT.items() for name in names}
+COMPILED = {f"{folder}/{name}" for folder, names in HOT.items() for name in names} | set(MESSAGES)
 
 
 def _classes(path: Path) -> list[ast.ClassDef]:
@@ -27,6 +29,39 @@ def test_the_copy_of_a_module_is_python_without_slots(module: str, tmp_path: Pat
     before, after = ([node.name for node in ast.walk(ast.parse(text)) if isinstance(node, named)] for text in (original, copy.read_text()))
     assert before == after
     assert "__slots__ =" not in copy.read_text()
+
+
+def test_a_message_becomes_a_class_with_the_same_fields(tmp_path: Path) -> None:
+    """Expected the Struct's fields with their order, defaults, and those of its base, in a class that asks msgspec for nothing."""
+    module = tmp_path / "messages.py"
+    module.write_text(
+        "import msgspec\n\n\nclass Base(msgspec.Struct, frozen=True):\n    number: int\n\n\n"
+        'class Told(Base, frozen=True):\n    """Said."""\n\n    text: str = "-"\n    """What."""\n\n    @property\n    def size(self) -> int:\n'
+        "        return len(self.text)\n\n\nclass Other(msgspec.Struct):\n    left: int\n"
+    )
+    make_messages_native(module, ("Base", "Told"))
+    found: dict[str, Any] = {}
+    exec(compile(module.read_text(), "messages", "exec"), found)  # noqa: S102  what was just written above
+    told = found["Told"](7)
+    assert (told.number, told.text, told.size, found["Told"](1, text="ab").size) == (7, "-", 1, 2)
+    assert [issubclass(found[name], msgspec.Struct) for name in ("Base", "Told", "Other")] == [False, False, True]
+
+
+def test_members_of_enums_are_looked_up_once(tmp_path: Path) -> None:
+    """Expected a constant wherever a member is named, but in a pattern, where a name would catch everything."""
+    (tmp_path / "tidegate").mkdir()
+    (tmp_path / "tidegate" / "colours.py").write_text("from enum import StrEnum\nclass Colour(StrEnum):\n    RED = 'r'\n    BLUE = 'b'\n")
+    module = tmp_path / "user.py"
+    module.write_text(
+        "from tidegate.colours import Colour\n\n\ndef said(colour: Colour) -> str:\n    match colour:\n        case Colour.BLUE:\n"
+        "            return 'ü' if colour is Colour.RED else Colour.BLUE.value\n    return Colour.__name__\n"
+    )
+    look_up_members_once(module, tmp_path)
+    text = module.read_text()
+    assert "case Colour.BLUE:" in text
+    assert "'ü' if colour is _Colour_RED else _Colour_BLUE.value" in text
+    assert "_Colour_RED: _Final = Colour.RED\n" in text
+    assert "Colour.__name__" in text
 
 
 def test_nothing_interpreted_derives_from_a_compiled_class() -> None:

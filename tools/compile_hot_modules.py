@@ -16,8 +16,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOT = {
-    "policy": ("metering/sliding_window", "metering/limit_store", "routing/routes", "routing/fleet", "resilience/retry"),
-    "flow": ("request_flow", "call_flow"),
+    "policy": (
+        "metering/sliding_window",
+        "metering/limit_store",
+        "resilience/breaker",
+        "resilience/failure_window",
+        "resilience/retry_budget",
+        "routing/affinity",
+        "routing/fleet",
+        "routing/fleet_view",
+        "routing/latency",
+        "routing/pick",
+        "routing/routes",
+        "routing/standing",
+    ),
+    "flow": ("request_flow", "call_flow", "outcomes"),
     "wire": ("headers", "lenient", "openai_request", "openai_response", "prompt_bound", "sse", "stream", "trace_context"),
     "gateway": ("attempt", "authenticate", "endpoints", "gateway", "request_driver"),
     "http": (
@@ -27,14 +40,27 @@ HOT = {
         "client_request",
         "deadlines",
         "framing",
+        "outbox",
         "request_head",
         "response_head",
         "server_connection",
         "server_exchange",
         "server_socket",
     ),
-    "adapters": ("metrics/tally", "records/lines"),
+    "adapters": ("metrics/tally", "records/files", "records/jsonl", "records/lines", "records/sink"),
 }
+MESSAGES = {
+    "flow/actions": (),
+    "flow/events": (),
+    "flow/facts": (),
+    "gateway/endpoints": ("Endpoint",),
+    "http/request_head": ("RequestFacts",),
+    "policy/metering/estimate": ("Estimate",),
+    "ports": ("RequestHead", "UpstreamRequest", "WindowState", "LimitState"),
+    "wire/openai_response": ("Answer",),
+}
+"""Structs that only carry values from one step to the next (of these modules, without names: all): nothing encodes, compares or replaces
+them."""
 SETUP = """
 from mypyc.build import mypycify
 from setuptools import setup
@@ -60,6 +86,100 @@ def make_native(module: Path) -> None:
     module.write_text(text.replace("(asyncio.Protocol):", ":"))
 
 
+def enum_members(source: Path) -> dict[str, set[str]]:
+    """Give the names of the members of every Enum that a module defines; of a package, none."""
+    enums: dict[str, set[str]] = {}
+    if not source.exists():
+        return enums
+    for node in ast.parse(source.read_text()).body:
+        if isinstance(node, ast.ClassDef) and any(isinstance(base, ast.Name) and base.id.endswith("Enum") for base in node.bases):
+            targets = [target for line in node.body if isinstance(line, ast.Assign) for target in line.targets]
+            enums[node.name] = {target.id for target in targets if isinstance(target, ast.Name)}
+    return enums
+
+
+def look_up_members_once(module: Path, package_root: Path) -> None:
+    """Make a constant, in the copy, of every member of an imported Enum that the module names.
+
+    Until Python 3.12 `Enum.MEMBER` fails to find an attribute, formats that failure and then asks a Python function: a third of a
+    microsecond, some ten times for each request. Patterns of `match` stay as they are: there a plain name would mean something else.
+    """
+    text = module.read_text()
+    tree = ast.parse(text)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    members: dict[str, set[str]] = {}
+    for node in imports:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tidegate."):
+            known = enum_members(package_root / f"{str(node.module).replace('.', '/')}.py")
+            members |= {name.name: known[name.name] for name in node.names if name.asname is None and name.name in known}
+    in_patterns = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.match_case) for inner in ast.walk(node.pattern)}
+    found = [
+        (node, node.value.id)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and id(node) not in in_patterns
+        if node.attr in members.get(node.value.id, ())
+    ]
+    lines = [line.encode() for line in text.splitlines(keepends=True)]  # columns count bytes
+    for node, enum in sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset), reverse=True):
+        line = lines[node.lineno - 1]
+        assert node.end_lineno == node.lineno
+        lines[node.lineno - 1] = line[: node.col_offset] + f"_{enum}_{node.attr}".encode() + line[node.end_col_offset :]
+    constants = sorted({f"_{enum}_{node.attr}: _Final = {enum}.{node.attr}\n" for node, enum in found})
+    if constants:
+        end = imports[-1].end_lineno
+        lines[end:end] = [line.encode() for line in ("from typing import Final as _Final\n", *constants)]
+        module.write_bytes(b"".join(lines))
+
+
+def make_messages_native(module: Path, names: tuple[str, ...]) -> None:
+    """Make native classes, in the copy, of a module's Structs: of all, or of those with these names.
+
+    Compiled code finds a field of a Struct by its name, and tells Structs apart by asking msgspec's metaclass; both cost thirty times what
+    they cost for a class of its own. Fields, their order and their defaults stay; being frozen, equality and `msgspec`'s functions do not.
+    """
+    text = module.read_text()
+    lines = text.splitlines(keepends=True)
+    fields: dict[str, list[ast.AnnAssign]] = {}
+    edits: list[tuple[int, int, list[str]]] = []
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.ClassDef) or not node.bases:
+            continue
+        base = ast.unparse(node.bases[0])
+        if (base != "msgspec.Struct" and base not in fields) or (names and node.name not in names):
+            continue
+        own = [line for line in node.body if isinstance(line, ast.AnnAssign)]
+        fields[node.name] = every = [*fields.get(base, ()), *own]
+        edits.append((node.lineno, node.body[0].lineno - 1, [f"class {node.name}({base}):\n" if base in fields else f"class {node.name}:\n"]))
+        edits += [(line.lineno, line.end_lineno or 0, ["    ...\n"]) for line in own]
+        if every:
+            given = ", ".join(_parameter(line) for line in every)
+            keep = [f"        self.{ast.unparse(line.target)} = {_kept(line)}\n" for line in every]
+            end = node.end_lineno or 0
+            edits.append((end + 1, end, [f"\n    def __init__(self, {given}) -> None:\n", *keep]))
+    for first, last, replacement in sorted(edits, key=lambda edit: edit[0], reverse=True):
+        lines[first - 1 : last] = replacement
+    module.write_text("".join(lines))
+
+
+def _factory(field: ast.AnnAssign) -> str | None:
+    """Give what makes a field's default afresh for each instance, if something does."""
+    value = field.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "msgspec.field":
+        return next(ast.unparse(keyword.value) for keyword in value.keywords if keyword.arg == "default_factory")
+    return None
+
+
+def _parameter(field: ast.AnnAssign) -> str:
+    if _factory(field) is None:
+        return ast.unparse(field)
+    return f"{ast.unparse(field.target)}: {ast.unparse(field.annotation)} | None = None"
+
+
+def _kept(field: ast.AnnAssign) -> str:
+    name, factory = ast.unparse(field.target), _factory(field)
+    return name if factory is None else f"{factory}() if {name} is None else {name}"
+
+
 def main(target: Path) -> int:
     work = target.with_name(f"{target.name}.part")
     for folder in (work, target):  # first of all: compiled code of another state of the source must never run
@@ -71,8 +191,13 @@ def main(target: Path) -> int:
         return NO_COMPILER
     shutil.copytree(ROOT / "src", work, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     modules = [f"tidegate/{folder}/{name}.py" for folder, names in HOT.items() for name in names]
+    modules = sorted({*modules, *(f"tidegate/{name}.py" for name in MESSAGES)})
+    for message_module, names in MESSAGES.items():
+        make_messages_native(work / "tidegate" / f"{message_module}.py", names)
     for module in modules:
         make_native(work / module)
+        if sys.version_info < (3, 12):
+            look_up_members_once(work / module, work)
     setup = work / "setup.py"
     setup.write_text(SETUP.format(modules=["--ignore-missing-imports", "--follow-imports=silent", *modules]))
     log = target.with_name(f"{target.name}.log")

@@ -10,8 +10,10 @@ TidegateError
 │   ├── Forbidden                403  a good key that may not do this
 │   ├── PathNotFound             404  no such path
 │   ├── ModelNotFound            404  no route serves that model
+│   ├── StreamNotFound           404  the caller has no such stream to resume
 │   ├── MethodNotAllowed         405  the path exists, the method does not
 │   ├── RequestTimeout           408  the client sent its request too slowly
+│   ├── StreamTailLost           410  a resumable stream is there, but not its part that the client lacks
 │   ├── BodyTooLarge             413  the body is over the limit
 │   ├── UnsupportedEncoding      415  the body is compressed
 │   ├── ExpectationFailed        417  an `expect` header other than `100-continue`
@@ -111,6 +113,11 @@ class ModelNotFound(ClientError):
     code = "model_not_found"
 
 
+class StreamNotFound(ClientError):
+    status = 404
+    code = "stream_not_found"
+
+
 class MethodNotAllowed(ClientError):
     """`allow` is the value of the header that says which methods the path has."""
 
@@ -126,6 +133,11 @@ class RequestTimeout(ClientError):
     status = 408
     code = "request_timeout"
     retryable = True
+
+
+class StreamTailLost(ClientError):
+    status = 410
+    code = "stream_tail_lost"
 
 
 class BodyTooLarge(ClientError):

@@ -226,6 +226,13 @@ class TokenCounter(Protocol):
     async def count(self, request: ParsedRequest, *, deadline_s: float) -> TokenCount: ...
 
 
+class RuleBook(Protocol):
+    """Fixed answers to known questions, for when no model can answer. Decides from memory and in bounded time; never raises."""
+
+    def decide(self, question: str, feature: str) -> str | None:
+        """Give the answer to a question that comes from a business feature (empty: not named); None when it is not known."""
+
+
 class Recorder(Protocol):
     """Takes finished records; never blocks. A record that cannot be kept is counted as dropped."""
 

@@ -28,11 +28,11 @@ from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.records.sink import LogSink
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.config.environment import LOCAL
-from tidegate.config.schema import Configuration, TimeoutsSection
+from tidegate.config.schema import Configuration
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.statistics import UpstreamStatistics, WorkerStatistics
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
-from tidegate.domain.upstream import Replica, ReplicaPhase, ReplicaStatus
+from tidegate.domain.upstream import ReplicaPhase, ReplicaStatus
 from tidegate.errors import ConfigurationError
 from tidegate.flow.facts import Policies
 from tidegate.gateway.authenticate import CachedAuthenticator
@@ -41,30 +41,39 @@ from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.http.client import PoolSettings, UpstreamPool, fetch
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.limit_store import MemoryLimitStore
-from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Application, UpstreamRequest
 from tidegate.wire.dialects import DIALECTS
+from tidegate.wiring_health import Lookout, WatchPlan, watch_plan
 from tidegate.wiring_parts import (
+    LOCAL_REPLICA,
     TokenKeys,
     bearer,
+    classes_of,
+    degradation_of,
+    fleet_pools,
+    ladders_of,
     limits_resolver,
     listed_models,
+    members_of,
     pool_of,
-    replica_of,
+    retry_budget_of,
+    retry_policy_of,
     route_of,
-    timeouts_of,
+    router_of,
     token_keys,
+    upstream_detail,
+    upstream_figures,
     upstream_headers,
 )
+from tidegate.wiring_streams import leave_policies, other_workers, peer_socket, stream_figures, stream_settings
 
 KEYS_FILE = "keys.sqlite"
 _FIRST_KEYS_S = 10.0
 _COUNT_ANSWER_BYTES = 16_777_216  # the ids of a long text, as JSON
 _OWN_SERVERS = frozenset({"vllm", "llamacpp"})
-_LOCAL_REPLICA = ReplicaId(f"{LOCAL}/0")
 _AUTHENTICATION_LEVELS = ("cached_keys", "cached_tokens", "cached_refusals")
 _COUNTING_LEVELS = ("cache_entries",)
 _POOL_LEVELS = ("open", "idle", "in_use", "connecting", "waiting")
@@ -77,16 +86,26 @@ class Prepared(msgspec.Struct, frozen=True):
 
     configuration: Configuration
     services: Services
-    pools: dict[UpstreamName, UpstreamPool]
+    pools: dict[ReplicaId, UpstreamPool]
     authenticator: CachedAuthenticator
     tokens: TokenKeys | None
     counter: TokenCountService
+    watch: WatchPlan
 
 
 class LiveWorker:
     """One worker's data plane; see `node.worker.Worker` for what each method promises."""
 
-    def __init__(self, *, workers: int, state_directory: Path, counter: ProcessTokenCounter | None, recorder: JsonLinesRecorder) -> None:
+    def __init__(
+        self,
+        *,
+        index: int,
+        workers: int,
+        state_directory: Path,
+        sockets: Path | None,
+        counter: ProcessTokenCounter | None,
+        recorder: JsonLinesRecorder,
+    ) -> None:
         self._state_directory = state_directory
         self._limits = MemoryLimitStore(workers=workers)
         self._counter = counter
@@ -98,7 +117,12 @@ class LiveWorker:
         self._engine: EngineState | None = None
         self._engine_pool: UpstreamPool | None = None
         self._gateway: Gateway | None = None
+        self._lookout: Lookout | None = None
         self._active: Prepared | None = None
+        self._index = index
+        self._peers = {} if sockets is None else other_workers(sockets, index, workers)
+        self.peer_socket = None if sockets is None or workers == 1 else peer_socket(sockets, index)
+        """Where this worker serves the others of its node."""
         self._carried: dict[str, float] = {}
         """Counts of what earlier configurations used: counters must not fall at a reload."""
         self._carried_by_upstream: dict[UpstreamName, dict[str, float]] = {}
@@ -125,20 +149,23 @@ class LiveWorker:
             ) from None
         self._engine = engine
         prepared = await self.prepare(configuration)
-        self._gateway = Gateway(prepared.services, clock=time.monotonic, rng=Random(os.urandom(32)))  # noqa: S311  names of requests, not secrets
+        rng = Random(os.urandom(32))  # noqa: S311  names of requests, not secrets
+        self._gateway = Gateway(prepared.services, clock=time.monotonic, rng=rng, worker=self._index, peers=self._peers)
+        self._lookout = Lookout(self._gateway, clock=time.monotonic, rng=rng)
         self.commit(prepared)
 
     async def prepare(self, configuration: Configuration) -> Prepared:
         before = self._active.services.policies.fleet if self._active is not None else None
-        replicas = [replica_of(name, section) for name, section in configuration.upstreams.items()]
-        if configuration.local_engine.enabled:
-            replicas.append(Replica(_LOCAL_REPLICA, UpstreamName(LOCAL), "llamacpp", timeouts_of(TimeoutsSection())))
-        pools = {UpstreamName(name): pool_of(section) for name, section in configuration.upstreams.items()}
-        endpoints = {
-            ReplicaId(f"{name}/0"): UpstreamEndpoint(
-                pools[UpstreamName(name)], DIALECTS[section.dialect], upstream_headers(section), section.dialect in _OWN_SERVERS
-            )
+        rng = Random(os.urandom(32))  # noqa: S311  jitter, and draws between replicas
+        members = [
+            (replica, section, each.base_url)
             for name, section in configuration.upstreams.items()
+            for replica, each in members_of(name, section)
+        ]
+        pools = {replica: pool_of(section, base_url) for replica, section, base_url in members}
+        endpoints = {
+            replica: UpstreamEndpoint(pools[replica], DIALECTS[section.dialect], upstream_headers(section), section.dialect in _OWN_SERVERS)
+            for replica, section, _ in members
         }
         routes = tuple(
             route_of(section.model, [(target.upstream, target.model) for target in section.targets]) for section in configuration.routes
@@ -147,12 +174,19 @@ class LiveWorker:
         policies = Policies(
             limits=self._limits,
             routes=table,
-            fleet=Fleet(replicas, before=before),
-            retry=RetryPolicy(),
-            rng=Random(os.urandom(32)),  # noqa: S311  jitter
+            fleet=Fleet(fleet_pools(configuration), before=before, rng=rng),
+            retry=retry_policy_of(configuration),
+            rng=rng,
             shape=shape,
             look_up=look_up,
             models_created_at=int(wall_clock()),
+            router=router_of(configuration, routes),
+            budget=retry_budget_of(configuration),
+            ladders=ladders_of(configuration),
+            degradation=degradation_of(configuration),
+            classes=classes_of(configuration, before=self._active.services.policies.classes if self._active is not None else None),
+            leave=leave_policies(configuration),
+            commit_after_s=configuration.streams.commit_after_s,
         )
         tokens = await token_keys(configuration)
         counter = self._count_service(configuration, table)
@@ -164,8 +198,9 @@ class LiveWorker:
             counter=counter,
             recorder=self,
             wall_clock=wall_clock,
+            streams=stream_settings(configuration.streams),
         )
-        return Prepared(configuration, services, pools, authenticator, tokens, counter)
+        return Prepared(configuration, services, pools, authenticator, tokens, counter, watch_plan(configuration))
 
     def commit(self, prepared: Prepared) -> None:
         retired, self._active = self._active, prepared
@@ -174,10 +209,12 @@ class LiveWorker:
         self._tally.allow(routes=[route.pattern for route in routes], upstreams=upstreams)
         prepared.authenticator.adopt_keys(self._keys)  # keys may have changed since it was prepared
         self.gateway.replace_services(prepared.services)
+        if self._lookout is not None:
+            self._lookout.commit(prepared.watch, prepared.services.policies.fleet)
         if self._engine is not None:
             self.set_engine(self._engine)
         elif prepared.configuration.local_engine.enabled:
-            prepared.services.policies.fleet.mark(_LOCAL_REPLICA, present=True, warm=False)
+            prepared.services.policies.fleet.mark(LOCAL_REPLICA, present=True, warm=False)
         if retired is not None:
             self._carry(retired)
             self.gateway.tasks.start(_retire(retired))
@@ -197,10 +234,10 @@ class LiveWorker:
             headers = bearer(state.api_key)
             endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], headers, continues_trace=True)
             services = self.gateway.services
-            self.gateway.replace_services(msgspec.structs.replace(services, endpoints={**services.endpoints, _LOCAL_REPLICA: endpoint}))
+            self.gateway.replace_services(msgspec.structs.replace(services, endpoints={**services.endpoints, LOCAL_REPLICA: endpoint}))
         ready = state.phase is EnginePhase.READY
         present = state.phase not in (EnginePhase.FAILED, EnginePhase.STOPPED)
-        self.gateway.services.policies.fleet.mark(_LOCAL_REPLICA, present=present, warm=ready, last_error=state.last_error)
+        self.gateway.services.policies.fleet.mark(LOCAL_REPLICA, present=present, warm=ready, last_error=state.last_error)
 
     def record(self, record: RequestRecord) -> None:
         """Implement `ports.Recorder`: count it for the metrics, and hand it to the writer."""
@@ -208,7 +245,7 @@ class LiveWorker:
         self._recorder.record(record)
 
     def begin_drain(self) -> None:
-        self.gateway.draining = True
+        self.gateway.begin_drain()
 
     def interrupt_all(self) -> int:
         return self.gateway.interrupt_all()
@@ -217,7 +254,9 @@ class LiveWorker:
         now = time.monotonic()
         gateway, limits, recorder = self.gateway.statistics(), self._limits.statistics(now=now), self._recorder.statistics()
         watcher = self._watcher.statistics()
+        stream_levels, stream_counters = stream_figures(gateway.streams)
         levels = {
+            **stream_levels,
             "gateway.requests_running": gateway.running,
             "gateway.tasks": gateway.tasks,
             "limits.keys": limits.keys,
@@ -229,6 +268,7 @@ class LiveWorker:
             "keys.unreadable": float(watcher.trouble is not None),
         }
         counters: dict[str, float] = {
+            **stream_counters,
             "records.written": recorder.written,
             "records.dropped": recorder.dropped,
             "records.log_lines_dropped": recorder.log_lines_dropped,
@@ -237,16 +277,26 @@ class LiveWorker:
             counters |= _service_counters(self._active)
         for name, carried in self._carried.items():
             counters[name] = counters.get(name, 0.0) + carried
-        fleet = self.gateway.services.policies.fleet.statistics(now=now)
-        upstreams = tuple(self._upstream_statistics(status) for status in fleet)
+        if self._lookout is not None:
+            levels |= self._lookout.levels()
+            counters |= self._lookout.counters()
+        upstreams = self._upstream_statistics(self.gateway.services.policies.fleet, now)
         return WorkerStatistics(self.gateway.readiness().ready, self._tally.statistics(), levels, counters, upstreams)
 
     def _carry(self, retired: Prepared) -> None:
         _add(self._carried, _service_counters(retired))
-        for name, pool in retired.pools.items():
-            _add(self._carried_by_upstream.setdefault(name, {}), figures("", pool.statistics(), levels=_POOL_LEVELS)[1])
+        for replica, pool in retired.pools.items():
+            upstream = retired.services.policies.fleet.replicas[replica].upstream
+            _add(self._carried_by_upstream.setdefault(upstream, {}), figures("", pool.statistics(), levels=_POOL_LEVELS)[1])
+        now = time.monotonic()
+        before, after = retired.services.policies.fleet, self.gateway.services.policies.fleet
+        kept = {name: counters["trips"] for name, _, _, counters in _fleet_figures(after, now)}
+        for name, _, _, counters in _fleet_figures(before, now):  # replicas that went, or are elsewhere now, took theirs with them
+            _add(self._carried_by_upstream.setdefault(name, {}), {"trips": max(0.0, counters["trips"] - kept.get(name, 0.0))})
 
     async def aclose(self) -> None:
+        if self._lookout is not None:
+            await self._lookout.aclose()
         await self.gateway.aclose()
         await asyncio.to_thread(self._watcher.close)
         await asyncio.to_thread(self._recorder.close)
@@ -254,6 +304,7 @@ class LiveWorker:
             await _close(self._active)
         if self._engine_pool is not None:
             await self._engine_pool.aclose()
+        await asyncio.gather(*(peer.aclose() for peer in self._peers.values()))
         if self._counter is not None:
             await self._counter.aclose()
 
@@ -284,16 +335,23 @@ class LiveWorker:
         answer = await fetch(self._engine_pool, request, deadline_s=deadline_s, max_bytes=_COUNT_ANSWER_BYTES)
         return answer.status, answer.body
 
-    def _upstream_statistics(self, status: ReplicaStatus) -> UpstreamStatistics:
-        pool = self._active.pools.get(status.upstream) if self._active is not None else None
-        if status.replica == _LOCAL_REPLICA:
-            pool = self._engine_pool
-        levels, counters = ({}, {}) if pool is None else figures("", pool.statistics(), levels=_POOL_LEVELS)
-        for name, carried in self._carried_by_upstream.get(status.upstream, {}).items():
-            counters[name] = counters.get(name, 0.0) + carried
-        ready = status.phase in (ReplicaPhase.READY, ReplicaPhase.UNUSED)
-        detail = status.phase if status.last_error is None else f"{status.phase}: {status.last_error}"
-        return UpstreamStatistics(status.upstream, ready, detail, {"in_flight": status.in_flight, **levels}, counters)
+    def _upstream_statistics(self, fleet: Fleet, now: float) -> tuple[UpstreamStatistics, ...]:
+        upstreams = []
+        for name, statuses, levels, counters in _fleet_figures(fleet, now):
+            for status in statuses:
+                pool = self._active.pools.get(status.replica) if self._active is not None else None
+                if status.replica == LOCAL_REPLICA:
+                    pool = self._engine_pool
+                if pool is not None:
+                    pool_levels, pool_counters = figures("", pool.statistics(), levels=_POOL_LEVELS)
+                    _add(levels, pool_levels)
+                    _add(counters, pool_counters)
+            _add(counters, self._carried_by_upstream.get(name, {}))
+            if self._lookout is not None:
+                _add(counters, self._lookout.upstream_counters(name))
+            ready = any(status.phase in (ReplicaPhase.READY, ReplicaPhase.UNUSED) for status in statuses)
+            upstreams.append(UpstreamStatistics(name, ready, upstream_detail(statuses), levels, counters))
+        return tuple(upstreams)
 
 
 async def open_worker(
@@ -322,7 +380,14 @@ async def open_worker(
     counter = None
     if counter_socket is not None:
         counter = ProcessTokenCounter(str(counter_socket), max_body_bytes=configuration.server.max_body_bytes)
-    worker = LiveWorker(workers=workers, state_directory=state_directory, counter=counter, recorder=recorder)
+    worker = LiveWorker(
+        index=index,
+        workers=workers,
+        state_directory=state_directory,
+        sockets=None if counter_socket is None else counter_socket.parent,  # a directory whose paths are short enough for sockets
+        counter=counter,
+        recorder=recorder,
+    )
     await worker.open(configuration, engine)
     return worker
 
@@ -341,8 +406,19 @@ async def _close(prepared: Prepared) -> None:
     await asyncio.gather(*(pool.aclose() for pool in prepared.pools.values()))
 
 
+def _fleet_figures(fleet: Fleet, now: float) -> list[tuple[UpstreamName, list[ReplicaStatus], dict[str, float], dict[str, float]]]:
+    """Give each upstream with its replicas, levels and counters."""
+    statuses = fleet.statistics(now=now)
+    upstreams = []
+    for pool in fleet.pool_statistics(now=now):
+        replicas = [status for status in statuses if status.upstream == pool.upstream]
+        upstreams.append((pool.upstream, replicas, *upstream_figures(replicas, pool)))
+    return upstreams
+
+
 def _service_counters(prepared: Prepared) -> dict[str, float]:
     authentication = figures("authentication", prepared.authenticator.statistics(), levels=_AUTHENTICATION_LEVELS)[1]
+    authentication["retries.refused"] = float(prepared.services.policies.budget.refused)
     return authentication | figures("counting", prepared.counter.statistics(), levels=_COUNTING_LEVELS)[1]
 
 

@@ -42,7 +42,8 @@ def upstream(upstream_server: ThreadedUpstream) -> ThreadedUpstream:
 def configuration(upstream_base_url: str) -> dict[str, object]:
     """All models on one scripted server, through several upstreams; `down` is where nothing listens."""
     timeouts = {"connect_s": 5.0, "first_byte_s": 1.0, "first_token_s": 1.0, "stall_s": 1.0, "total_s": 10.0}
-    same = {"dialect": "openai", "base_url": upstream_base_url, "api_key": UPSTREAM_KEY, "timeouts": timeouts}
+    health = {"enabled": False}  # what the server received is what tests sent, and `down` is found out by calls
+    same = {"dialect": "openai", "base_url": upstream_base_url, "api_key": UPSTREAM_KEY, "timeouts": timeouts, "health": health}
     upstreams: dict[str, object] = {"healthy": same | {"models": list(HEALTHY)}}
     upstreams |= {f"{model}-server": same | {"models": [model]} for model in SICK}
     upstreams["locked-server"] = same | {"models": ["locked"], "api_key": "sk-not-the-upstreams-key"}

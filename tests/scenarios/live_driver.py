@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from random import Random
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.units import Headers, Secret
+from tidegate.domain.units import Headers, ReplicaId, Secret
 from tidegate.errors import TidegateError
 from tidegate.flow.actions import Action, StartAttempt
 from tidegate.flow.events import Event
@@ -21,7 +22,20 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.ports import CallReceiver, ExchangeReceiver, RequestHead, TokenCount, UpstreamRequest
 from tidegate.simulator.driver import UNKNOWN_CREDENTIAL, TracedAction
-from tidegate.simulator.scenario import Break, Complete, Connect, Cut, ErrorEvent, Output, Reject, Respond, Scenario, ScriptedRequest, Step
+from tidegate.simulator.scenario import (
+    Break,
+    Complete,
+    Connect,
+    Cut,
+    ErrorEvent,
+    HealthReport,
+    Output,
+    Reject,
+    Respond,
+    Scenario,
+    ScriptedRequest,
+    Step,
+)
 from tidegate.testing.virtual_time import run_virtual
 from tidegate.wire.dialects import DIALECTS
 
@@ -42,6 +56,8 @@ class LiveRun:
         self.trace: list[TracedAction] = []
         self.records: list[RequestRecord] = []
         self.exchanges: dict[int, FakeExchange] = {}
+        self.attempts: Counter[int] = Counter()
+        """Started so far, by the number of the request."""
 
     def run(self) -> list[TracedAction]:
         run_virtual(self._main())
@@ -52,7 +68,7 @@ class LiveRun:
         self._epoch = self._loop.time()
         endpoints = {
             replica.replica: UpstreamEndpoint(
-                _ScriptedClient(self), DIALECTS[replica.dialect], ((b"authorization", b"Bearer upstream-key"),)
+                _ScriptedClient(self, replica.replica), DIALECTS[replica.dialect], ((b"authorization", b"Bearer upstream-key"),)
             )
             for replica in self.scenario.replicas
         }
@@ -60,6 +76,8 @@ class LiveRun:
         self.gateway = Gateway(services, clock=self._loop.time, rng=Random(1), flow_factory=self._traced_flow)
         for index, request in enumerate(self.scenario.requests):
             self._at(request.at_s, self._begin, index, request)
+        for report in self.scenario.reports:
+            self._at(report.at_s, self._report, report)
         if self.scenario.drain_at_s is not None:
             self._at(self.scenario.drain_at_s, self.gateway.interrupt_all)
         await asyncio.sleep(100_000)
@@ -77,12 +95,22 @@ class LiveRun:
         if request.leaves_after_s is not None:
             self._loop.call_later(request.leaves_after_s, exchange.leave)
 
+    def _report(self, report: HealthReport) -> None:
+        news = self.policies.fleet.report(report.replica, alive=report.alive, reason=report.reason, now=self._loop.time())
+        if news and not report.alive:
+            self.gateway.replica_lost(report.replica, report.reason)
+
+    def elapsed_s(self) -> float:
+        return self._loop.time() - self._epoch
+
     def _traced_flow(self, facts: RequestFacts, policies: Policies) -> RequestFlow:
         return _TracedFlow(facts, policies, self)
 
     def note(self, facts: RequestFacts, actions: list[Action], now: float) -> None:
         for action in actions:
-            self.trace.append(TracedAction(now - self._epoch, int(facts.request_id[1:]), action))
+            index = int(facts.request_id[1:])
+            self.attempts[index] += isinstance(action, StartAttempt)
+            self.trace.append(TracedAction(now - self._epoch, index, action))
 
     # ── the ports ─────────────────────────────────────────────────────────────
 
@@ -134,11 +162,16 @@ class FakeExchange:
         path = f"/v1/models/{request.path_argument}" if request.operation is Operation.MODEL else _PATHS[request.operation]
         method = "GET" if request.operation in (Operation.MODELS, Operation.MODEL) else "POST"
         headers: Headers = ((b"authorization", b"Bearer " + request.credential.encode()), (b"x-request-id", b"r%d" % index))
+        if request.feature:
+            headers = (*headers, (b"x-business-context", b"feature=" + request.feature.encode()))
+        if request.session:
+            headers = (*headers, (b"x-session-id", request.session.encode()))
         self.head = RequestHead(method, path, "", headers, "127.0.0.1:1")
         self.status: int | None = None
         self.headers: Headers = ()
         self.body = b""
         self.finished = False
+        self.left = False
         self._request = request
         self._receiver: ExchangeReceiver | None = None
         self._wants_body = False
@@ -150,22 +183,26 @@ class FakeExchange:
 
     def leave(self) -> None:
         if not self.finished and self._receiver is not None:
+            self.left = True
             self._receiver.client_left()
 
     def read_body(self) -> None:
         self._wants_body = True
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        assert not self.left, "nothing for a client that is gone"
         assert self.status is None, "one response per request"
         self.status, self.headers, self.body, self.finished = status, headers, body, True
 
     def start(self, status: int, headers: Headers) -> None:
+        assert not self.left, "nothing for a client that is gone"
         assert self.status is None, "one response per request"
         self.status, self.headers = status, headers
 
     def send(self, chunk: bytes) -> None:
         assert self.status is not None
         assert not self.finished, "nothing after the end"
+        assert not self.left, "nothing for a client that is gone"
         self.body += chunk
 
     def finish(self) -> None:
@@ -179,16 +216,17 @@ class FakeExchange:
 class _ScriptedClient:
     """Implements `ports.UpstreamClient`: attempts follow the scripts of the request they belong to."""
 
-    def __init__(self, run: LiveRun) -> None:
+    def __init__(self, run: LiveRun, replica: ReplicaId) -> None:
         self._run = run
+        self._replica = replica
 
     def start(self, request: UpstreamRequest, receiver: CallReceiver) -> _ScriptedCall:
         index = next(int(value[1:]) for name, value in request.headers if name == b"x-request-id")
         assert b"Bearer key" not in {value for _, value in request.headers}, "the client's key stays here"
-        attempt = sum(isinstance(entry.action, StartAttempt) and entry.request == index for entry in self._run.trace)
-        calls = self._run.scenario.requests[index].calls
+        attempt = self._run.attempts[index]
         stream = b'"stream":true' in request.body
-        return _ScriptedCall(calls[attempt - 1] if attempt <= len(calls) else (), receiver, stream=stream)
+        script = self._run.scenario.script(index, attempt, self._replica, self._run.elapsed_s(), stream=stream)
+        return _ScriptedCall(script, receiver, stream=stream)
 
 
 class _ScriptedCall:

@@ -61,6 +61,10 @@ class Story(msgspec.Struct, frozen=True):
     scenario: Scenario
     outcomes: tuple[Outcome, ...]
     """One for each request, in the scenario's order."""
+    steps: tuple[tuple[str, ...], ...] | None = None
+    """What each request's attempts were, beside the ones before."""
+    labels: tuple[str | None, ...] | None = None
+    """How each answer is marked as less than what was asked for."""
 
 
 def _one(body: bytes, *calls: Script, outcome: Outcome, leaves_after_s: float | None = None, drain_at_s: float | None = None) -> Story:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.scenarios.live_driver import FakeExchange, LiveRun
+from tests.scenarios.resilience_stories import RESILIENCE_STORIES
 from tests.scenarios.stories import STORIES, Story
 
 from tidegate.domain.outcome import Outcome
+from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import Headers
 from tidegate.flow.actions import Finish
 from tidegate.simulator.driver import Simulation, TracedAction
 
+ALL_STORIES = STORIES | RESILIENCE_STORIES
 
-def _outcomes(trace: list[TracedAction], requests: int) -> tuple[Outcome, ...]:
-    ends = {entry.request: entry.action.record.outcome for entry in trace if isinstance(entry.action, Finish)}
+
+def _records(trace: list[TracedAction], requests: int) -> tuple[RequestRecord, ...]:
+    ends = {entry.request: entry.action.record for entry in trace if isinstance(entry.action, Finish)}
     return tuple(ends[index] for index in range(requests))
 
 
-def _comparable(trace: list[TracedAction]) -> dict[int, list[tuple[float, object]]]:
+def comparable(trace: list[TracedAction]) -> dict[int, list[tuple[float, object]]]:
     """Group by request (requests do not order each other), and forget rounding of the clocks."""
     grouped: dict[int, list[tuple[float, object]]] = {}
     for entry in trace:
@@ -46,22 +50,25 @@ def _round_all(value: object) -> object:
             return value
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+@pytest.mark.parametrize("story", ALL_STORIES.values(), ids=ALL_STORIES.keys())
 def test_both_drivers_tell_the_same_story(story: Story) -> None:
     """The simulator runs the production flows: equal actions at equal times, and nothing left outstanding."""
     simulation = Simulation(story.scenario)
     simulated = simulation.run()
     live = LiveRun(story.scenario)
     lived = live.run()
-    assert story.outcomes == _outcomes(simulated, len(story.outcomes))
-    assert _comparable(simulated) == _comparable(lived)
+    records = _records(simulated, len(story.scenario.requests))
+    assert story.outcomes == tuple(record.outcome for record in records)
+    assert story.steps in (None, tuple(tuple(attempt.step for attempt in record.attempts) for record in records))
+    assert story.labels in (None, tuple(record.degraded for record in records))
+    assert comparable(simulated) == comparable(lived)
     for policies in (simulation.policies, live.policies):
         assert policies.limits.statistics(now=1e6).outstanding == 0
         assert policies.limits.statistics(now=1e6).held_tokens == 0
         assert all(status.in_flight == 0 for status in policies.fleet.statistics(now=1e6))
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+@pytest.mark.parametrize("story", ALL_STORIES.values(), ids=ALL_STORIES.keys())
 def test_every_client_gets_one_well_formed_response(story: Story) -> None:
     """Unless it left, a client sees exactly one complete response, and its record is written once."""
     run = LiveRun(story.scenario)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -56,6 +56,8 @@ class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
     upstreams: dict[str, str]
     """By name: `ready`, or why not."""
     engine: str | None = None
+    shared: str | None = None
+    """Whether the store shared with other nodes is there; without it each node finds out by itself, so it never decides."""
 
 
 class AdminApp:
@@ -146,6 +148,7 @@ def readiness(node: NodeSnapshot) -> Readiness:
         workers=workers,
         upstreams={upstream.name: _upstream_words(upstream) for upstream in node.statistics.upstreams},
         engine=_engine_words(node),
+        shared=_shared_words(node.statistics.levels),
     )
 
 
@@ -157,6 +160,13 @@ def _engine_words(node: NodeSnapshot) -> str | None:
     if node.engine is None:
         return None
     return node.engine.phase if node.engine.last_error is None else f"{node.engine.phase}: {node.engine.last_error}"
+
+
+def _shared_words(levels: Mapping[str, float]) -> str | None:
+    workers, connected = levels.get("shared.workers", 0.0), levels.get("shared.connected", 0.0)
+    if not workers:
+        return None
+    return "connected" if connected >= workers else f"lost by {workers - connected:g} of {workers:g} workers"
 
 
 async def _body(request: Request) -> bytes:

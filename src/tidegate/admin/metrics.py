@@ -138,6 +138,21 @@ def _engine_restarts(node: NodeSnapshot) -> Iterator[Sample]:
         yield (), float(node.engine.restarts)
 
 
+def _upstream_level(name: str, key: str, meaning: str) -> MetricSpec:
+    def samples(node: NodeSnapshot) -> Iterator[Sample]:
+        for upstream in node.statistics.upstreams:
+            if key in upstream.levels:
+                yield (upstream.name,), upstream.levels[key]
+
+    return MetricSpec(name, Kind.GAUGE, ("upstream",), meaning, samples)
+
+
+def _breaker_trips(node: NodeSnapshot) -> Iterator[Sample]:
+    for upstream in node.statistics.upstreams:
+        if "trips" in upstream.counters:
+            yield (upstream.name,), upstream.counters["trips"]
+
+
 _SERVER_REFUSALS = {
     "too_many_connections": "server.rejected_connections",
     "malformed_http": "server.malformed",
@@ -145,6 +160,7 @@ _SERVER_REFUSALS = {
     "too_slow": "server.timed_out",
 }
 _POOL_STATES = {"open": "connections_open", "idle": "connections_idle", "connecting": "connections_connecting"}
+_BREAKER_STATES = {"open": "breaker_open", "half_open": "breaker_half_open", "soft_open": "breaker_soft_open"}
 _POOL_EVENTS = {
     "opened": "connects",
     "open_failed": "connect_failures",
@@ -183,6 +199,16 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     _level("tidegate_open_connections", "server.connections", "Open client connections."),
     _level("tidegate_running_requests", "gateway.requests_running", "Requests whose response is not complete."),
+    _level("tidegate_resumable_streams", "streams.resumable", "Streams that a client could come back for, finished ones included."),
+    _level("tidegate_resume_buffer_bytes", "streams.resume_buffer_bytes", "Bytes of streams kept for clients that come back."),
+    _several(
+        "tidegate_stream_resumptions_total",
+        Kind.COUNTER,
+        "result",
+        {"resumed": "streams.resumed", "missed": "streams.resume_missed"},
+        "Clients that came back for a stream, and whether they got the rest.",
+    ),
+    _counter("tidegate_stream_heartbeats_total", "streams.heartbeats", "Heartbeats sent into silent streams."),
     _level("tidegate_request_buffer_bytes", "server.buffered_bytes", "Request bytes held in memory."),
     _counter("tidegate_connections_total", "server.accepted_connections", "Client connections accepted."),
     _counter("tidegate_http_requests_total", "server.requests", "Request heads read, health checks included."),
@@ -200,6 +226,31 @@ METRICS: tuple[MetricSpec, ...] = (
         "Calls running, or waiting for a connection.",
     ),
     _pool_counters("tidegate_upstream_connection_events_total", "event", _POOL_EVENTS, "What happened to connections of the pool."),
+    _upstream_level("tidegate_upstream_replicas", "replicas", "Addresses of the upstream, counted by each worker."),
+    _upstream_level("tidegate_upstream_replicas_available", "replicas_available", "Those that a worker would choose at this instant."),
+    _pool_levels("tidegate_breaker_state", "state", _BREAKER_STATES, "Breakers of replicas that are not closed, counted by each worker."),
+    MetricSpec(
+        "tidegate_breaker_trips_total",
+        Kind.COUNTER,
+        ("upstream",),
+        "Times a breaker of the upstream or of one of its replicas opened.",
+        _breaker_trips,
+    ),
+    _pool_counters(
+        "tidegate_health_changes_total",
+        "change",
+        {"went_down": "health_went_down", "came_back": "health_came_back"},
+        "Replicas that health checks, or other nodes, found dead or alive again, counted by each worker.",
+    ),
+    _level("tidegate_shared_connected", "shared.connected", "Workers that are connected to the store shared with other nodes."),
+    _several(
+        "tidegate_shared_messages_total",
+        Kind.COUNTER,
+        "direction",
+        {"sent": "shared.sent", "received": "shared.received"},
+        "Changes of replicas told to other nodes, and heard from them.",
+    ),
+    _counter("tidegate_shared_lost_total", "shared.lost", "Times a worker lost the store shared with other nodes."),
     _level("tidegate_limited_keys", "limits.keys", "Keys with usage in their window."),
     _level("tidegate_permits", "limits.permits_outstanding", "Requests admitted and not yet settled."),
     _level("tidegate_reservation_tokens", "limits.tokens_held", "Tokens reserved for running requests.", ("state", "held")),
@@ -214,6 +265,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _level(
         "tidegate_keys_unreadable", "keys.unreadable", "Workers that cannot read the key database; the keys known until then stay in force."
     ),
+    _counter("tidegate_retries_refused_total", "retries.refused", "Extra attempts that the retry budget did not grant."),
     _counter("tidegate_prompt_counts_total", "counting.counts", "Prompts counted with a tokenizer."),
     _counter("tidegate_prompt_count_fallbacks_total", "counting.fallbacks", "Prompts whose count became an estimate."),
     _level("tidegate_records_queued", "records.queued", "Records waiting to be written."),
@@ -237,6 +289,11 @@ METRICS: tuple[MetricSpec, ...] = (
         (),
         "Workers that died and were started again.",
         lambda node: [((), float(sum(worker.restarts for worker in node.workers)))],
+    ),
+    _counter(
+        "tidegate_requests_lost_total",
+        "workers.requests_lost",
+        "Requests that ran in a worker when it died, by its last report (up to 2 s old): cut, and without a record.",
     ),
     MetricSpec("tidegate_engine_phase", Kind.GAUGE, ("phase",), "1 for the phase the local engine is in.", _engine_phase),
     MetricSpec(

@@ -9,7 +9,9 @@ from pathlib import Path
 from tidegate.config.environment import left_alone
 from tidegate.config.explain import explain, render_problems
 from tidegate.config.prepare import prepare, readable_file
+from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
+from tidegate.wiring_parts import degradation_of
 
 
 def check(file: Path | None) -> int:
@@ -18,6 +20,11 @@ def check(file: Path | None) -> int:
     name = str(file) if file is not None else ""
     sys.stderr.write(render_problems(prepared.problems, name=name))
     if prepared.configuration is None:
+        return Exit.USAGE
+    try:
+        degradation_of(prepared.configuration)  # reads the file of rules, which the configuration only names
+    except ConfigurationError as error:
+        sys.stderr.write(f"{name or 'configuration'} error: {error.message}\n")
         return Exit.USAGE
     print(f"{name or 'No file: the defaults, and what the environment adds.'}\n")
     print(explain(prepared.configuration), end="")

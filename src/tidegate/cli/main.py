@@ -53,7 +53,7 @@ def build_app() -> App:
         version=__version__,
     )
     app["--help"].group = app["--version"].group = Group("Other", sort_key=9)
-    for command in (up, serve, check, version):
+    for command in (up, serve, check, explain, conformance, mock, version):
         app.command(command)
     keys = App(name="keys", help="Make, list, revoke and rotate API keys. A running gateway follows within a second.")
     keys.command(create)
@@ -144,6 +144,80 @@ def check(*, config: Config = None) -> int:
     from tidegate.cli.check import check as run
 
     return run(find_file(config))
+
+
+def explain(
+    request: Annotated[Path, Parameter(help="A file with the JSON body of a request, or - for standard input.", allow_leading_hyphen=True)],
+    /,
+    *,
+    config: Config = None,
+    tier: Annotated[str, Parameter(help="The caller's tier.")] = "default",
+    feature: Annotated[str, Parameter(help="The business feature that the caller names in `X-Business-Context`.")] = "",
+    key_model: Annotated[
+        tuple[str, ...], Parameter(help="Model name or pattern that the key may use; may be repeated.", negative="", show_default=" ".join)
+    ] = ("*",),
+    json: Json = False,
+) -> int:
+    """Say where a request would go, and why: its route, each rule with what held, promise, budget, targets, replicas, and its body.
+
+    Sends nothing and asks no running gateway: replicas are shown as after a start. What the gateway would refuse is refused here too.
+    """
+    from tidegate.cli import explain as command
+
+    return command.explain(request, find_file(config), command.Caller(tier, feature, key_model), as_json=json)
+
+
+def conformance(
+    *,
+    url: Annotated[
+        str | None, Parameter(help="The gateway under test, up to and including its version: `http://127.0.0.1:8080/v1`.")
+    ] = None,
+    key: Annotated[str, Parameter(help="An API key of that gateway.")] = "",
+    model: Annotated[
+        str, Parameter(help="Model name that the gateway sends to the scripted upstream; `{case}` in it stands for the case's name.")
+    ] = "scripted",
+    mock_url: Annotated[
+        str | None, Parameter(help="Address of the scripted upstream (`tidegate mock`), for cases only it can judge.")
+    ] = None,
+    patience_s: Annotated[float, Parameter(help="Longest wait for an answer: above the gateway's own clocks.")] = 30.0,
+    only: Annotated[tuple[str, ...], Parameter(help="Cases to run, by name or pattern; may be repeated.", negative="")] = (),
+    list_: Annotated[bool, Parameter(name="--list", negative="", show_default=False, help="List the cases and stop.")] = False,
+    json: Json = False,
+) -> int:
+    """Run the fault matrix against a gateway, this one or another, and say what held.
+
+    The gateway's upstream must be a `tidegate mock`. Each case tells the upstream how to misbehave by a marker in the prompt, and judges
+    what the client sees. Exits with 0 when every case holds.
+    """
+    from tidegate.cli import conformance as command
+
+    if list_:
+        return command.list_cases()
+    if url is None:
+        raise ConfigurationError("Which gateway? Name it with --url; --list shows the cases.")
+    return command.conformance(url, key, model=model, mock_url=mock_url, patience_s=patience_s, only=only, as_json=json)
+
+
+def mock(
+    *,
+    host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port to listen on; 0 takes a free one.")] = 9100,
+    script: Annotated[Path | None, Parameter(help="YAML or JSON file that says how to behave; `docs/mock.md` explains it.")] = None,
+    model: Annotated[tuple[str, ...], Parameter(help="Model name for `/v1/models`; may be repeated.", negative="")] = (),
+    api_key: Annotated[str | None, Parameter(help="The only bearer token it accepts.")] = None,
+    seed: Annotated[int | None, Parameter(help="Of everything drawn at random, instead of the script's.")] = None,
+    quiet: Annotated[bool, Parameter(help="Say nothing of clients that leave early.", negative="", show_default=False)] = False,
+    open_control: Annotated[
+        bool, Parameter(help="Let other machines use the control endpoints too.", negative="", show_default=False)
+    ] = False,
+) -> int:
+    """Run the scripted upstream: a model server without a model that misbehaves as told, for drills and load tests.
+
+    Prints its address, a section for `tidegate.yaml`, what it can be told, and a line for each client that leaves early. Ctrl-C stops it.
+    """
+    from tidegate.cli.mock import mock as run
+
+    return run(host=host, port=port, script=script, models=model, api_key=api_key, seed=seed, quiet=quiet, open_control=open_control)
 
 
 def version() -> int:

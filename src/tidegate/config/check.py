@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tidegate.config.check_degradation import check_degradation
+from tidegate.config.check_health import check_health
 from tidegate.config.check_jwt import check_jwt
 from tidegate.config.check_routes import check_routes
+from tidegate.config.check_rules import check_rules
+from tidegate.config.check_targets import check_targets
 from tidegate.config.check_upstreams import check_upstreams
 from tidegate.config.problem import Problem, Severity
 from tidegate.config.schema import Configuration
@@ -29,10 +33,14 @@ def check(configuration: Configuration, source: Source, *, file_exists: FileExis
         *_check_bodies(configuration, source),
         *_check_files(configuration, source, file_exists),
         *check_upstreams(configuration, source),
+        *check_health(configuration, source),
         *_check_engine(configuration, source),
         *check_routes(configuration, source),
+        *check_targets(configuration, source),
+        *check_rules(configuration, source),
         *_check_tiers(configuration, source),
         *check_jwt(configuration, source, file_exists=file_exists),
+        *check_degradation(configuration, source, file_exists=file_exists),
     ]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 

@@ -1,4 +1,4 @@
-"""Check the upstreams: names, addresses, credentials, headers, clocks."""
+"""Check the upstreams: names, addresses, credentials, headers, clocks. Pools and breakers are in `check_pools`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from urllib.parse import SplitResult
 
 import msgspec
 
+from tidegate.config.check_pools import addresses, check_pool
 from tidegate.config.environment import LOCAL
-from tidegate.config.problem import Problem, Severity, did_you_mean
+from tidegate.config.problem import Path, Problem, Severity, did_you_mean
 from tidegate.config.schema import Configuration, DialectName, TimeoutsSection, UpstreamSection
 from tidegate.config.source import Source
 from tidegate.config.words import is_header_name, is_header_value, is_name, is_private, split_url
@@ -26,7 +27,7 @@ _OUR_HEADERS = frozenset(
 
 def check_upstreams(configuration: Configuration, source: Source) -> Iterator[Problem]:
     """Check each upstream by itself, and whether the file gives it anything to do."""
-    routed = {target.upstream for route in configuration.routes for target in route.targets}
+    routed = _routed(configuration)
     for name, upstream in configuration.upstreams.items():
         path = ("upstreams", name)
         if name == LOCAL:
@@ -36,10 +37,12 @@ def check_upstreams(configuration: Configuration, source: Source) -> Iterator[Pr
         elif not is_name(name):
             message = f'"{name}" cannot name an upstream'
             yield source.problem(path, message, "use up to 64 letters, digits, dots, dashes and underscores", at_key=True)
-        yield from _check_address(name, upstream, source)
+        for where, address in addresses(name, upstream):
+            yield from _check_address(where, address, name, upstream, source)
         yield from _check_credentials(name, upstream, source)
         yield from _check_headers(name, upstream, source)
         yield from _check_clocks(name, upstream.timeouts, source)
+        yield from check_pool(name, upstream, source)
         if upstream.tokenizer is not None and upstream.tokenizer not in TOKENIZERS:
             hint = did_you_mean(upstream.tokenizer, TOKENIZERS) or f"use {' or '.join(TOKENIZERS)}, or leave it out"
             yield source.problem((*path, "tokenizer"), f'there is no tokenizer "{upstream.tokenizer}"', hint)
@@ -52,33 +55,45 @@ def check_upstreams(configuration: Configuration, source: Source) -> Iterator[Pr
             yield source.problem(path, message, "add it to a route, or list its models", severity=Severity.WARNING, at_key=True)
 
 
-def _check_address(name: str, upstream: UpstreamSection, source: Source) -> Iterator[Problem]:
-    path = ("upstreams", name, "base_url")
-    parts = split_url(upstream.base_url)
+def _routed(configuration: Configuration) -> set[str]:
+    """Name the upstreams that a request can come to: as a target, by a rule, or in a target's place."""
+    targets = [target for route in configuration.routes for target in route.targets]
+    targets += [target for rule in configuration.rules for target in rule.use]
+    for route in configuration.routes:
+        for section in (route.budget, route.ladder):
+            if section is not None:
+                targets += [target for target in (section.smaller, section.smaller_precise) if target is not None]
+        if route.classes is not None:
+            targets.append(route.classes.fallback)
+    return {target.upstream for target in targets}
+
+
+def _check_address(path: Path, address: str, name: str, upstream: UpstreamSection, source: Source) -> Iterator[Problem]:
+    parts = split_url(address)
     if isinstance(parts, str):
         hint = "write credentials as api_key or headers" if "password" in parts else "write it like https://host/v1"
         yield source.problem(path, f"the base_url of {name} {parts}", hint)
         return
-    if parts.query or parts.fragment or "?" in upstream.base_url or "#" in upstream.base_url:
+    if parts.query or parts.fragment or "?" in address or "#" in address:
         yield source.problem(path, f"the base_url of {name} has a query or fragment", 'end it before the "?" or "#"')
     ending = next((end for end in _ENDPOINTS if parts.path.rstrip("/").endswith(end)), None)
     if ending is not None:
         yield source.problem(path, f"the base_url of {name} ends in {ending}", f"leave {ending} out: Tidegate adds the path of each call")
     if parts.scheme == "https" and not upstream.verify_tls:
         yield source.problem(
-            (*path[:2], "verify_tls"),
+            ("upstreams", name, "verify_tls"),
             f"the certificate of {name} is not checked, so anyone on the way can read its key and its answers",
             "remove verify_tls: false, or install the server's CA certificate",
             severity=Severity.WARNING,
         )
-    yield from _check_plain_http(name, upstream, parts, source)
+    yield from _check_plain_http(path, name, upstream, parts, source)
 
 
-def _check_plain_http(name: str, upstream: UpstreamSection, parts: SplitResult, source: Source) -> Iterator[Problem]:
+def _check_plain_http(path: Path, name: str, upstream: UpstreamSection, parts: SplitResult, source: Source) -> Iterator[Problem]:
     sends_secrets = upstream.api_key is not None or bool(upstream.headers)
     if parts.scheme == "http" and sends_secrets and not is_private(parts.hostname or ""):
         yield source.problem(
-            ("upstreams", name, "base_url"),
+            path,
             f"the key of {name} and all prompts cross the network unencrypted",
             "use https://",
             severity=Severity.WARNING,

@@ -10,7 +10,7 @@ import msgspec
 from tidegate.config.environment import LOCAL
 from tidegate.config.problem import Problem, Severity
 from tidegate.config.schema import Configuration, LimitsSection, UpstreamSection
-from tidegate.config.schema_routing import TargetSection
+from tidegate.config.schema_routing import OrderName, RouteSection, RuleSection, TargetSection, WhenSection
 
 MOST_PROBLEMS = 50
 """Problems shown: the first ones are mended first anyway."""
@@ -21,6 +21,7 @@ def explain(configuration: Configuration) -> str:
     parts = [
         ("Listens on", _listening(configuration)),
         ("Upstreams", _upstreams(configuration)),
+        ("Rules, the first that holds goes before the route", [_rule(rule) for rule in configuration.rules]),
         ("Routes, first match wins", _routes(configuration)),
         ("Limits of a key", _limits(configuration)),
         ("Token issuers", [f"{issuer.issuer} for {issuer.audience} ({', '.join(issuer.algorithms)})" for issuer in configuration.jwt]),
@@ -95,9 +96,37 @@ def _upstream(name: str, upstream: UpstreamSection) -> list[str]:
     return [f"{name}  {upstream.dialect} at {upstream.base_url} ({key}{headers}{unchecked})", f"    {clocks}"]
 
 
+def _rule(rule: RuleSection) -> str:
+    models = "" if rule.model == "*" else f" for {rule.model}"
+    return f"{rule.name}{models}  {_conditions(rule.when)} → {', then '.join(map(_target, rule.use))}"
+
+
+def _conditions(when: WhenSection) -> str:
+    words = [f"tier {' or '.join(when.tiers)}"] * bool(when.tiers)
+    words += [f"feature {' or '.join(when.features)}"] * bool(when.features)
+    if when.stream is not None:
+        words.append("a stream" if when.stream else "no stream")
+    words += [f"prompt ≥ {when.min_prompt_tokens:,} tokens"] if when.min_prompt_tokens is not None else []
+    words += [f"prompt ≤ {when.max_prompt_tokens:,} tokens"] if when.max_prompt_tokens is not None else []
+    words += [f"has {trait}" for trait in when.has]
+    words += [f"lacks {trait}" for trait in when.lacks]
+    words += [f"{when.language} ≥ {when.language_share:.0%} of the letters"] if when.language is not None else []
+    return " and ".join(words) or "always"
+
+
 def _routes(configuration: Configuration) -> list[str]:
     width = max((len(route.model) for route in configuration.routes), default=0)
-    return [f"{route.model:<{width}}  → {', then '.join(map(_target, route.targets))}" for route in configuration.routes]
+    return [
+        f"{route.model:<{width}}  → {', then '.join(map(_target, route.targets))}{_route_settings(route)}" for route in configuration.routes
+    ]
+
+
+def _route_settings(route: RouteSection) -> str:
+    words = ["ordered by promise"] * (route.order is OrderName.SLA)
+    words += [f"budget {route.budget.tokens:,} tokens"] if route.budget is not None else []
+    words += ["ladder"] * (route.ladder is not None)
+    words += [f"failing kinds to {_target(route.classes.fallback)}"] if route.classes is not None else []
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _target(target: TargetSection) -> str:

@@ -140,6 +140,10 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         errors.PathNotFound: "Set `base_url` to the address that ends in `/v1`, without an endpoint after it.",
         errors.ModelNotFound: "Choose a name from `GET /v1/models`, or add a route for this one and reload.",
         errors.MethodNotAllowed: "Use the method that the `Allow` header names.",
+        errors.StreamNotFound: "Send the original request again, without `Last-Event-ID`. A stream waits `streams.resume_window_s` for its "
+        "client, and only the key that began it can resume it.",
+        errors.StreamTailLost: "Send the original request again, without `Last-Event-ID`; or raise `streams.resume_buffer_bytes` "
+        "and `streams.resume_total_bytes`.",
         errors.RequestTimeout: "Send again over a better connection, or raise `server.header_timeout_s` or `server.body_timeout_s`.",
         errors.BodyTooLarge: "Send less, or raise `server.max_body_bytes`.",
         errors.UnsupportedEncoding: "Send the JSON uncompressed, without a `Content-Encoding` header: turn request compression off in the "

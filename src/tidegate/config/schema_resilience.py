@@ -23,7 +23,7 @@ class HealthSection(Section, frozen=True, kw_only=True):
         str | None,
         Meta(description="Path from the server's root; without it the dialect's: `/health` for vLLM and llama.cpp, else the model list."),
     ] = None
-    every_s: Annotated[Positive, Meta(description="Pause between two questions.")] = 2.0
+    every_s: Annotated[Positive, Meta(description="Time from one question to the next.")] = 2.0
     timeout_s: Annotated[Positive, Meta(description="Time an answer may take; any HTTP status below 500 is one.")] = 1.5
     failures: Annotated[AtLeastOne, Meta(description="So many failures in a row take a replica out; one answer brings it back.")] = 2
 
@@ -41,10 +41,11 @@ class BreakerSection(Section, frozen=True, kw_only=True):
     slow_window_s: Annotated[Positive, Meta(description="Length of one of the three windows.")] = 60.0
     slow_min_calls: Annotated[AtLeastOne, Meta(description="Calls in a long window below which its ratio means nothing.")] = 50
     ttft_s: Annotated[
-        Positive | None, Meta(description="Latency trip: most first tokens of the short window take longer than this; null turns it off.")
+        Positive | None,
+        Meta(description="Latency trip: most first tokens of the short window (`min_calls` or more) take longer than this; null: never."),
     ] = 3.0
     cooldown_s: Annotated[Positive, Meta(description="Pause after the first trip; doubles with each trip in a row, with jitter.")] = 1.0
-    max_cooldown_s: Annotated[Positive, Meta(description="Longest pause.")] = 30.0
+    max_cooldown_s: Annotated[Positive, Meta(description="Longest pause, and the one after a slow trip.")] = 30.0
     probes: Annotated[AtLeastOne, Meta(description="Calls let through at a time while half open; as many successes close it.")] = 2
     slow_start_s: Annotated[Positive, Meta(description="After recovery a replica's share grows to its whole over this time.")] = 10.0
 

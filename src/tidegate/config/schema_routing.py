@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.config.section import AtLeastOne, Positive, Section
+from tidegate.domain.features import Trait
 
 Ratio = Annotated[float, Meta(gt=0, le=1)]
 
@@ -42,8 +43,8 @@ class BudgetSection(Section, frozen=True, kw_only=True):
 class LadderSection(Section, frozen=True, kw_only=True):
     """Retries that ask for less, step by step, before the next target is tried. Off unless the route has this section."""
 
-    output_ratio: Annotated[Ratio, Meta(description="Second step: the answer's cap is multiplied by this.")] = 0.7
-    temperature: Annotated[float, Meta(ge=0, le=2, description="Second step: the temperature that is sent.")] = 0.1
+    output_ratio: Annotated[Ratio, Meta(description="Second step: the answer's cap, where it has one, is multiplied by this.")] = 0.7
+    temperature: Annotated[float, Meta(ge=0, le=2, description="Second step: the highest temperature that is sent.")] = 0.1
     smaller: Annotated[
         TargetSection | None, Meta(description="Third step: a smaller or quantised model; without it the step is left out.")
     ] = None
@@ -76,30 +77,13 @@ class RouteSection(Section, frozen=True, kw_only=True):
     classes: Annotated[ClassesSection | None, Meta(description="Divert kinds of prompts that keep failing.")] = None
 
 
-class TraitName(StrEnum):
-    """What a rule can look for in a prompt."""
-
-    CODE = "code"
-    XML = "xml"
-    SOAP = "soap"
-    HTML = "html"
-    JSON = "json"
-    TABLE = "table"
-    FIGURES = "figures"
-    FORMULAS = "formulas"
-    IMAGES = "images"
-    AUDIO = "audio"
-    TOOLS = "tools"
-    JSON_ANSWER = "json_answer"
-
-
 class WhenSection(Section, frozen=True, kw_only=True):
     """Conditions of a rule; all that are given must hold."""
 
     min_prompt_tokens: Annotated[AtLeastOne | None, Meta(description="The prompt is estimated at this many tokens or more.")] = None
     max_prompt_tokens: Annotated[AtLeastOne | None, Meta(description="The prompt is estimated at this many tokens or fewer.")] = None
-    has: Annotated[tuple[TraitName, ...], Meta(description="Each of these is in the request.")] = ()
-    lacks: Annotated[tuple[TraitName, ...], Meta(description="None of these is in the request.")] = ()
+    has: Annotated[tuple[Trait, ...], Meta(description="Each of these is in the request.")] = ()
+    lacks: Annotated[tuple[Trait, ...], Meta(description="None of these is in the request.")] = ()
     language: Annotated[
         str | None,
         Meta(

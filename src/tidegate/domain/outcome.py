@@ -15,6 +15,8 @@ class Outcome(StrEnum):
     """The model server answered 200 and said in the body that generation failed."""
     CLIENT_CANCELLED = "client_cancelled"
     SERVED_FROM_CACHE = "served_from_cache"
+    DEGRADED = "degraded"
+    """No model could answer: the client got a prepared answer, marked as one."""
     REJECTED_INVALID = "rejected_invalid"
     REJECTED_UNAUTHENTICATED = "rejected_unauthenticated"
     REJECTED_FORBIDDEN = "rejected_forbidden"

@@ -15,6 +15,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     replica: str
     result: str
     """`ok`, `cancelled`, or the failure in a word: `status_503`, `timeout_stall`, and `failed` where there was neither."""
+    step: str = ""
+    """What it was beside the one before: `same`, `shorter`, `smaller`, `next` (see `policy.resilience.ladder`); empty for the first."""
     status: int | None = None
     upstream_request_id: str | None = None
     """The provider's own name for it, to ask them about."""
@@ -62,7 +64,16 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     finish_reason: str | None = None
     chunks: int = 0
     degraded: str | None = None
+    """The value of `X-Tidegate-Degraded`, if one was sent."""
+    rule: str = ""
+    """The routing rule that chose the target, or `sla`, `budget`; empty for the route's own order."""
+    feature: str = ""
+    """The business feature that the client named: its own words, so never a metric label by itself."""
+    confidence: str = ""
+    """`low` for an answer of the model that stands in for a failing kind of prompt."""
     attempts: tuple[AttemptRecord, ...] = ()
     trace_id: str = ""
     client_retry: int = 0
     """`x-stainless-retry-count` as sent by OpenAI's SDKs."""
+    resumed: bool = False
+    """A client came back for the rest of a stream: nothing was asked of an upstream. The request that began it has its own record."""

@@ -49,3 +49,4 @@ class BodyChanges(msgspec.Struct, frozen=True):
     max_completion_tokens: int | None = None
     """A cap to send: never above the client's own."""
     temperature: float | None = None
+    """Likewise: a lower one of the client's stays."""

@@ -71,17 +71,81 @@ class ReplicaPhase(StrEnum):
     WARMING = "warming"
     READY = "ready"
     SET_ASIDE = "set_aside"
+    """It answered 429 and is left alone until its `Retry-After`."""
     FAILING = "failing"
+    """Its breaker refuses calls, or the last call failed a moment ago."""
     AWAY = "away"
+    """Its process, or its answers to health checks, are missing."""
+
+
+class BreakerPhase(StrEnum):
+    """Where a breaker stands; `policy.resilience.breaker` draws the ways between them."""
+
+    CLOSED = "closed"
+    SOFT_OPEN = "soft_open"
+    """Others go first; with no other it is used."""
+    SOFT_HALF_OPEN = "soft_half_open"
+    """As `SOFT_OPEN`, but some calls go there as if it were closed, to find out."""
+    OPEN = "open"
+    """Not used at all, until its pause is over."""
+    HALF_OPEN = "half_open"
+    """Some calls go there, to find out; no others."""
+
+
+class BreakerSettings(msgspec.Struct, frozen=True, gc=False):
+    """When a breaker trips and how it comes back; as in the configuration's `breaker`."""
+
+    enabled: bool = True
+    consecutive_failures: int = 5
+    connect_failures: int = 2
+    failure_ratio: float = 0.5
+    window_s: float = 10.0
+    min_calls: int = 10
+    slow_ratio: float = 0.015
+    slow_window_s: float = 60.0
+    slow_min_calls: int = 50
+    ttft_s: float | None = 3.0
+    cooldown_s: float = 1.0
+    max_cooldown_s: float = 30.0
+    probes: int = 2
+    slow_start_s: float = 10.0
+
+
+class Pick(StrEnum):
+    """How one of several available replicas is picked; see `policy.routing.pick`."""
+
+    LEAST_IN_FLIGHT = "least_in_flight"
+    PEAK_EWMA = "peak_ewma"
+    TWO_CHOICES = "two_choices"
+    WEIGHTED = "weighted"
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """What the flow needs to know of a replica; addresses and keys stay with the driver."""
+    """What decisions need to know of a replica; how it is reached, and with which key, stays with the driver."""
 
     replica: ReplicaId
     upstream: UpstreamName
     dialect: str
     timeouts: Timeouts = Timeouts()
+    weight: float = 1.0
+    """Its share of the pool's requests, beside the others' weights."""
+    priority: int = 0
+    """Replicas with a higher number are used only when none below is available."""
+    address: str = ""
+    """Where it is, only to be compared: another address under the same name is another server."""
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """The interchangeable replicas of one upstream."""
+
+    upstream: UpstreamName
+    replicas: tuple[Replica, ...]
+    pick: Pick = Pick.LEAST_IN_FLIGHT
+    keeps_sessions: bool = False
+    """Requests of one session go to one replica while it is available and not overloaded."""
+    breaker: BreakerSettings = BreakerSettings()
+    last_resort: bool = False
+    """As a stand-by it serves only when nothing else can at all: a small model is no better than a good one that is slow."""
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -93,18 +157,52 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
-    """One line of readiness."""
+    """One replica at one instant, as readiness, metrics and `explain` show it."""
 
     replica: ReplicaId
     upstream: UpstreamName
     phase: ReplicaPhase
     in_flight: int
     last_error: str | None
+    """May name addresses: for operators."""
+    breaker: BreakerPhase = BreakerPhase.CLOSED
+    available: bool = True
+    """It may be chosen, if need be after all others."""
+    why: str = ""
+    """Why it is not available, or why others go first; names no address."""
+    back_in_s: float | None = None
+    """When it may be chosen again, if that is known."""
+    trips: int = 0
+    """How often its breaker opened since it is known."""
+
+
+class PoolStatus(msgspec.Struct, frozen=True):
+    """One upstream's own breaker: what all of its replicas together have shown."""
+
+    upstream: UpstreamName
+    breaker: BreakerPhase
+    why: str = ""
+    back_in_s: float | None = None
+    trips: int = 0
+
+
+class TargetView(msgspec.Struct, frozen=True):
+    """One target of a route at one instant, for `tidegate explain` and for the cause in a record."""
+
+    rank: int
+    upstream: UpstreamName
+    model: ModelName
+    available: bool
+    why: str
+    """Why the whole target is not available or not preferred; empty when only its replicas differ."""
+    replicas: tuple[ReplicaStatus, ...]
 
 
 class FailureScope(StrEnum):
     """What a failure says something about: only `REPLICA` and `KEY` count against a replica's health."""
 
+    GATEWAY = "gateway"
+    """A bound of ours was reached: it says nothing of the upstream."""
     REQUEST = "request"
     KEY = "key"
     MODEL = "model"
@@ -133,3 +231,5 @@ class UpstreamFailure(msgspec.Struct, frozen=True):
     content_filter: bool = False
     in_band: bool = False
     """The failure came inside an answer with status 200."""
+    connect: bool = False
+    """No connection could be had: no byte of the request was accepted."""

@@ -38,8 +38,17 @@ class CancelAttempt(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
+class Detach(msgspec.Struct, frozen=True, gc=False):
+    """The client is gone: read the attempt to its end and send nothing more to anybody."""
+
+    attempt: int
+
+
 class Relay(msgspec.Struct, frozen=True, gc=False):
-    """The commit point of a stream: send the head, what was held back, and from now on every chunk as it comes."""
+    """The commit point of a stream: send the head, what was held back, and from now on every chunk as it comes.
+
+    It may come before the upstream has answered (`commit_after_s`): then the head is one of the gateway's own.
+    """
 
     attempt: int
     degraded: str | None = None
@@ -57,9 +66,12 @@ class EndStream(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Send a JSON body that the gateway itself made, with status 200."""
+    """Send a body that the gateway itself made, with status 200: JSON, or, if `stream`, all events of a stream."""
 
     body: bytes
+    degraded: str | None = None
+    """The value of `X-Tidegate-Degraded`, for an answer that stands in for the model's."""
+    stream: bool = False
 
 
 class SendError(msgspec.Struct, frozen=True):
@@ -86,6 +98,7 @@ Action = (
     | CountTokens
     | StartAttempt
     | CancelAttempt
+    | Detach
     | Relay
     | Reply
     | EndStream

@@ -1,7 +1,7 @@
 """The attempts of one request: where each goes, when it has taken too long, and what follows a failure.
 
-Invariants: at most one attempt runs at a time and each is closed once in the fleet; after the commit point (the first
-output went downstream) no attempt starts; events of an attempt that is not the current one are ignored.
+Invariants: at most one attempt runs at a time and each is closed once in the fleet; after the commit point (the response has begun) no
+attempt starts, nor after the client left; events of an attempt that is not the current one are ignored.
 
     waiting ──StartAttempt──> running ──Relay──> committed ──> over
        ^                         │
@@ -10,21 +10,26 @@ output went downstream) no attempt starts; events of an attempt that is not the 
 
 from __future__ import annotations
 
-from random import Random
 from typing import assert_never
 
+from tidegate.domain.outcome import FinishReason
 from tidegate.domain.record import AttemptRecord
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import ReplicaId
-from tidegate.domain.upstream import Choice, Clock, FailureScope, Route, UpstreamFailure
+from tidegate.domain.upstream import Choice, Clock, Route, UpstreamFailure
 from tidegate.domain.usage import Usage
-from tidegate.flow.actions import Action, CancelAttempt, EndStream, Relay, Reply, StartAttempt
+from tidegate.flow.actions import Action, CancelAttempt, Detach, EndStream, Relay, Reply, StartAttempt
+from tidegate.flow.degrade import is_low_confidence
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputStarted
-from tidegate.flow.facts import CallResult, Phase
-from tidegate.policy.resilience.retry import RetryPolicy
-from tidegate.policy.routing.fleet import Fleet
+from tidegate.flow.facts import CallResult, Phase, Policies
+from tidegate.flow.faults import replica_lost, tells_of_the_prompt, timed_out, unavailable
+from tidegate.flow.succession import Failed, Succession, Successor
+from tidegate.policy.resilience.ladder import Rung
+from tidegate.policy.routing.router import Plan
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.openai import rewrite_body
+
+_CANCELLED = "cancelled"
 
 
 class Progress:
@@ -40,14 +45,16 @@ class Progress:
 
 
 class CallFlow:
-    """Sequences the attempts of one call. Over when `result` is set."""
+    """Sequences the attempts of one call by its plan. Over when `result` is set."""
 
-    def __init__(self, request: ParsedRequest, route: Route, fleet: Fleet, retry: RetryPolicy, rng: Random) -> None:
+    def __init__(self, request: ParsedRequest, plan: Plan, policies: Policies, *, affinity: str = "") -> None:
         self._request = request
-        self._route = _without_other_models(route) if request.operation is Operation.EMBEDDING else route
-        self._fleet = fleet
-        self._retry = retry
-        self._rng = rng
+        self._route = _without_other_models(plan.route) if request.operation is Operation.EMBEDDING else plan.route
+        self._policies = policies
+        self._changes = plan.changes
+        self._label = plan.degraded
+        self._features = plan.features
+        self._affinity = affinity
         self.phase = Phase.WAITING
         self.result: CallResult | None = None
         self.attempts: list[AttemptRecord] = []
@@ -55,10 +62,22 @@ class CallFlow:
         self.first_output_at: float | None = None
         self.progress = Progress(0.0)
         """Of the running attempt."""
+        self.committed = False
+        """The response has begun: nothing can be retried any more."""
+        self.detached = False
+        """The client is gone, and the attempt goes on for its usage."""
+        self.primary_failed: bool | None = None
+        """What the first target's last attempt shows of this kind of prompt; None: nothing."""
         self._attempt = 0
-        self._tries: dict[ReplicaId, int] = {}
-        self._exhausted: set[ReplicaId] = set()
+        self._rung = Rung.FIRST
+        self._succession: Succession | None = None
         self._resume_at: float | None = None
+        self._paused_after: UpstreamFailure | None = None
+        self._commit_at: float | None = None
+        self._overdue_at: float | None = None
+        """When a stream's first output is late enough to be held against the replica, before it comes."""
+        self._was_overdue = False
+        self._keep_until: float | None = None
         self._started_at = 0.0
         self._connected_at: float | None = None
         self._responded_at: float | None = None
@@ -71,28 +90,47 @@ class CallFlow:
 
     @property
     def degraded(self) -> str | None:
-        """Say so when the answer does not come from the route's preferred target."""
-        if self.choice is None or self.choice.rank == 0:
-            return None
-        return f"L1; reason=failover; upstream={self.choice.replica.upstream}"
+        """Say how the answer is less than what was asked for, if it is: the value of `X-Tidegate-Degraded`."""
+        choice = self.choice
+        if choice is None or (choice.rank == 0 and self._rung is not Rung.SHORTER):
+            return self._label
+        upstream = f"; upstream={choice.replica.upstream}"
+        if self._rung is Rung.SMALLER:
+            return f"L1; reason=smaller_model{upstream}"
+        if self._rung is Rung.SHORTER:
+            return f"L1; reason=shortened{upstream if choice.rank else ''}"
+        if self._label is not None and self._changes is not None and not is_low_confidence(self._label):
+            return f"{self._label}{upstream}"  # what the plan changed is changed for every target
+        return f"L1; reason=standby{upstream}"
 
     def begin(self, *, now: float) -> list[Action]:
-        return self._start_next(None, now)
+        policies = self._policies
+        policies.budget.deposit(now=now)
+        if policies.commit_after_s is not None and self._request.stream:
+            self._commit_at = now + policies.commit_after_s
+        choice = policies.fleet.choose(self._route, self._request.model, (), now=now, rng=policies.rng, affinity=self._affinity)
+        if choice is None:
+            return self._end(CallResult(unavailable(policies.fleet, self._route, self._request.model, now=now), committed=False))
+        return self._start(choice, Rung.FIRST, now)
 
     def receive(self, event: CallEvent, *, now: float) -> list[Action]:
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED) or event.attempt != self._attempt:
             return []
         match event:
             case OutputStarted():
-                self.first_output_at = now
-                self.phase = Phase.COMMITTED
-                return [Relay(self._attempt, self.degraded)]
+                return self._output(now)
             case AttemptCompleted():
                 return self._complete(event, now)
             case AttemptFailed(failure=failure, usage=usage):
                 return self._fail(failure, usage, now)
             case _:
                 assert_never(event)
+
+    def replica_lost(self, replica: ReplicaId, reason: str, *, now: float) -> list[Action]:
+        """Leave a replica that was found dead, unless the response has begun: then the stream may still go on, and its clocks watch it."""
+        if self.phase is not Phase.RUNNING or self.detached or self.choice is None or self.choice.replica.replica != replica:
+            return []
+        return [CancelAttempt(self._attempt), *self._fail(replica_lost(replica, reason), None, now, lost=True)]
 
     # Facts that call for no action are noted, not received: they only move clocks.
 
@@ -108,33 +146,65 @@ class CallFlow:
             self._status = status
             self._upstream_request_id = upstream_request_id
 
+    def leave(self, *, now: float) -> list[Action]:
+        """The client is gone: end the call, or keep the running attempt where the upstream's policy says so."""
+        if self.phase in (Phase.RUNNING, Phase.COMMITTED) and self.choice is not None:
+            policy = self._policies.leave.get(self.choice.replica.upstream)
+            if policy is not None:
+                self.detached = True
+                self._keep_until = None if policy.keep_for_s is None else now + policy.keep_for_s
+                return [Detach(self._attempt)]
+        return self.abandon(now=now)
+
     def abandon(self, *, now: float) -> list[Action]:
-        """End the call because the client left or the process must end."""
-        running = self.phase in (Phase.RUNNING, Phase.COMMITTED)
-        self.phase = Phase.OVER
-        if not running:
+        """End the call because the client left or the process must end. Between two attempts nothing runs, and nothing was used."""
+        if self.phase not in (Phase.RUNNING, Phase.COMMITTED):
+            self.phase = Phase.OVER
             return []
-        assert self.choice is not None
-        self._fleet.abandon(self.choice.replica.replica)
-        self._record_attempt("cancelled", now)
+        self._close(now, failure=None, abandoned=True)
+        self._record_attempt(_CANCELLED, now)
+        self._end(CallResult(None, self.committed))
         return [CancelAttempt(self._attempt)]
+
+    # ── time ──────────────────────────────────────────────────────────────────
 
     def next_timer(self) -> float | None:
         if self.phase is Phase.WAITING:
             return self._resume_at
         deadline = self._deadline()
-        return None if deadline is None else deadline[0]
+        if deadline is None:
+            return None
+        wake_at = deadline[0]
+        if self._overdue_at is not None and self.first_output_at is None:
+            wake_at = min(wake_at, self._overdue_at)
+        if self._commit_at is not None and not self.committed and not self.detached:
+            wake_at = min(wake_at, self._commit_at)
+        return wake_at if self._keep_until is None else min(wake_at, self._keep_until)
 
     def handle_timer(self, *, now: float) -> list[Action]:
         if self.phase is Phase.WAITING:
-            if self._resume_at is None or now < self._resume_at:
-                return []
-            self._resume_at = None
-            return self._start_next(None, now)
+            return self._resume(now) if self._resume_at is not None and now >= self._resume_at else []
         deadline = self._deadline()
-        if deadline is None or now < deadline[0]:
+        if deadline is None:
             return []
-        return [CancelAttempt(self._attempt), *self._fail(self._timeout(deadline[1]), None, now)]
+        if self._keep_until is not None and now >= self._keep_until:
+            return self.abandon(now=now)
+        if now >= deadline[0]:
+            assert self.choice is not None
+            failure = timed_out(self.choice.replica, deadline[1])
+            return [CancelAttempt(self._attempt), *self._fail(failure, None, now)]
+        if self._overdue_at is not None and now >= self._overdue_at and self.first_output_at is None:
+            self._note_overdue(now)
+        if self._commit_at is not None and now >= self._commit_at and not self.committed and not self.detached:
+            return self._commit()
+        return []
+
+    def _note_overdue(self, now: float) -> None:
+        """Tell the fleet of a slow first output as soon as it is one: whoever is slow should not get more calls until it comes."""
+        assert self.choice is not None
+        self._overdue_at = None
+        self._was_overdue = True
+        self._policies.fleet.output_overdue(self.choice.replica.replica, now=now, began_at=self._started_at)
 
     def _deadline(self) -> tuple[float, Clock] | None:
         """Give the earliest of the clocks that run in this phase."""
@@ -150,78 +220,120 @@ class CallFlow:
         if self._responded_at is None:
             return min((self._started_at + limits.first_byte_s, Clock.FIRST_BYTE), total)
         stall = (self.progress.at + limits.stall_s, Clock.STALL)
-        if self.phase is Phase.RUNNING:
+        if self.first_output_at is None:
             return min((self._started_at + limits.first_token_s, Clock.FIRST_TOKEN), stall, total)
         return min(stall, total)
 
-    def _start_next(self, failure: UpstreamFailure | None, now: float) -> list[Action]:
-        choice = self._fleet.choose(self._route, self._request.model, self._exhausted, now=now)
-        if choice is None:
-            if failure is None:
-                failure = UpstreamFailure(
-                    FailureScope.MODEL, retryable=True, message="no replica is available", retry_after_s=self._wait_s(now)
-                )
-            return self._end(CallResult(failure, committed=False))
+    # ── attempts ──────────────────────────────────────────────────────────────
+
+    def _start(self, choice: Choice, rung: Rung, now: float) -> list[Action]:
         self.choice = choice
-        replica = choice.replica.replica
+        self._rung = rung
+        fleet, replica = self._policies.fleet, choice.replica.replica
         self._attempt += 1
-        self._tries[replica] = self._tries.get(replica, 0) + 1
-        self._fleet.begin(replica)
+        fleet.begin(replica, now=now)
         self.phase = Phase.RUNNING
         self._started_at = now
         self.progress = Progress(now)
         self._connected_at = self._responded_at = self._status = self._upstream_request_id = None
-        self._asked_usage = self._request.stream and self._fleet.may_ask_usage(replica)
+        self._was_overdue = False
+        self._overdue_at = None
+        if self._request.stream:
+            overdue_s = fleet.overdue_s(replica)
+            self._overdue_at = None if overdue_s is None else now + overdue_s
+        self._asked_usage = self._request.stream and fleet.may_ask_usage(replica)
+        changes = self._changes
+        if rung is Rung.SHORTER:
+            assert self._succession is not None, "a first attempt asks for the whole"
+            changes = self._succession.shorter(changes)
         dialect = DIALECTS[choice.replica.dialect]
-        body = rewrite_body(self._request, model=choice.model, dialect=dialect, ask_usage=self._asked_usage)
+        body = rewrite_body(self._request, model=choice.model, dialect=dialect, ask_usage=self._asked_usage, changes=changes)
         return [StartAttempt(self._attempt, replica, choice.model, body)]
 
-    def _wait_s(self, now: float) -> float | None:
-        return self._fleet.wait_s(self._route, now=now)
+    def _output(self, now: float) -> list[Action]:
+        assert self.choice is not None
+        if self.first_output_at is None:
+            self.first_output_at = now
+            began_at = self._started_at
+            self._policies.fleet.first_output(
+                self.choice.replica.replica, now=now, ttft_s=now - began_at, began_at=began_at, was_overdue=self._was_overdue
+            )
+        return [] if self.committed or self.detached else self._commit()
+
+    def _commit(self) -> list[Action]:
+        self.committed = True
+        self.phase = Phase.COMMITTED
+        return [Relay(self._attempt, self.degraded)]
 
     def _complete(self, event: AttemptCompleted, now: float) -> list[Action]:
-        assert self.choice is not None
-        committed = self.phase is Phase.COMMITTED
-        self._fleet.end(self.choice.replica.replica, None, now=now)
+        self._close(now, failure=None)
         self._record_attempt("ok", now)
-        answer: Action = EndStream() if committed else Reply(self._attempt, self.degraded)
-        self._end(CallResult(None, committed=True, usage=event.usage, finish_reason=event.finish_reason, output_bytes=event.output_bytes))
-        return [answer]
+        self._note_primary(failed=event.finish_reason == FinishReason.ERROR)
+        result = CallResult(None, committed=True, usage=event.usage, finish_reason=event.finish_reason, output_bytes=event.output_bytes)
+        self._end(result)
+        if self.detached:
+            return []
+        return [EndStream() if self.committed else Reply(self._attempt, self.degraded)]
 
-    def _fail(self, failure: UpstreamFailure, usage: Usage | None, now: float) -> list[Action]:
+    def _fail(self, failure: UpstreamFailure, usage: Usage | None, now: float, *, lost: bool = False) -> list[Action]:
         assert self.choice is not None
-        replica = self.choice.replica.replica
-        self._fleet.end(replica, failure, now=now)
-        self._record_attempt(_word(failure), now)
-        if self.phase is Phase.COMMITTED:
-            return self._end(CallResult(failure, committed=True, usage=usage))
+        self._close(now, failure=failure, abandoned=lost)  # what a health check has seen, it has told the fleet itself
+        self._record_attempt("lost" if lost else _word(failure), now)
+        if tells_of_the_prompt(failure) and not lost:
+            self._note_primary(failed=True)
+        if self.committed or self.detached:
+            return self._end(CallResult(failure, committed=self.committed or self.first_output_at is not None, usage=usage))
         self.phase = Phase.WAITING
         ours = failure.param == "stream_options" and self._asked_usage and not self._request.wants_usage
-        if ours and self._attempt < self._retry.max_attempts:
-            self._fleet.usage_option_refused(replica)  # our wish, not the client's: once more without it
-            return self._start_next(failure, now)
-        if not self._retry.may_retry(failure, self._attempt):
+        if ours:
+            self._policies.fleet.usage_option_refused(self.choice.replica.replica)
+        if self._succession is None:
+            self._succession = Succession(
+                self._policies, self._request, self._route, self.choice, features=self._features, affinity=self._affinity
+            )
+        failed = Failed(failure, self.choice, self._attempt, self._rung, lost, ours)
+        successor = self._succession.after(failed, now=now)
+        if successor is None:
             return self._end(CallResult(failure, committed=False, usage=usage))
-        if self._retry.may_repeat(failure, self._tries[replica]) and self._is_last_choice(replica, now):
-            self._resume_at = now + self._retry.delay_s(self._attempt, self._rng)
-            return []
-        self._exhausted.add(replica)
-        return self._start_next(failure, now)
+        self._paused_after = failure
+        return self._follow(successor, now)
 
-    def _is_last_choice(self, replica: ReplicaId, now: float) -> bool:
-        """Another replica is tried first; the same one again only when there is no other."""
-        return self._fleet.choose(self._route, self._request.model, self._exhausted | {replica}, now=now) is None
+    def _follow(self, successor: Successor, now: float) -> list[Action]:
+        if successor.choice is not None:
+            return self._start(successor.choice, successor.rung, now)
+        self._rung = successor.rung
+        self._resume_at = now + successor.pause_s
+        return []
+
+    def _resume(self, now: float) -> list[Action]:
+        self._resume_at = None
+        assert self._succession is not None
+        assert self.choice is not None
+        successor = self._succession.resume(self._rung, self.choice, now=now)
+        if successor is None:
+            return self._end(CallResult(self._paused_after, committed=False))
+        return self._follow(successor, now)
+
+    # ── ends ──────────────────────────────────────────────────────────────────
+
+    def _close(self, now: float, *, failure: UpstreamFailure | None, abandoned: bool = False) -> None:
+        """Close the attempt in the fleet."""
+        assert self.choice is not None
+        fleet, replica, reported = self._policies.fleet, self.choice.replica.replica, self.first_output_at is not None
+        if abandoned:
+            fleet.abandon(replica, now=now, began_at=self._started_at, output_reported=reported)
+        else:
+            fleet.end(replica, failure, now=now, began_at=self._started_at, output_reported=reported)
 
     def _end(self, result: CallResult) -> list[Action]:
         self.phase = Phase.OVER
         self.result = result
         return []
 
-    def _timeout(self, clock: Clock) -> UpstreamFailure:
+    def _note_primary(self, *, failed: bool) -> None:
         assert self.choice is not None
-        limit_s = self.choice.replica.timeouts.of(clock)
-        message = f"upstream {self.choice.replica.upstream} ran out its {clock.replace('_', ' ')} clock ({limit_s:g} s)"
-        return UpstreamFailure(FailureScope.REPLICA, retryable=True, message=message, clock=clock)
+        if self.choice.rank == 0:
+            self.primary_failed = failed
 
     def _record_attempt(self, result: str, now: float) -> None:
         assert self.choice is not None
@@ -231,6 +343,7 @@ class CallFlow:
                 attempt=self._attempt,
                 replica=self.choice.replica.replica,
                 result=result,
+                step="" if self._rung is Rung.FIRST else self._rung.value,
                 status=self._status,
                 upstream_request_id=self._upstream_request_id,
                 connect_s=_after(self._connected_at, since),
@@ -242,8 +355,9 @@ class CallFlow:
 
 
 def _without_other_models(route: Route) -> Route:
-    """Vectors of two models must not meet in one index: an embedding has no stand-by."""
-    return Route(route.pattern, route.targets[:1])
+    """Vectors of two models must not meet in one index: only the same model elsewhere may stand by for an embedding."""
+    model = route.targets[0].model
+    return Route(route.pattern, tuple(target for target in route.targets if target.model == model))
 
 
 def _after(instant: float | None, since: float) -> float | None:

@@ -78,5 +78,15 @@ class DriverFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 CallEvent = OutputStarted | AttemptCompleted | AttemptFailed
-RequestEvent = Authenticated | AuthenticationRefused | BodyReceived | BodyRefused | TokensCounted | ClientLeft | DrainExpired | DriverFailed
+RequestEvent = (
+    Authenticated
+    | AuthenticationRefused
+    | BodyReceived
+    | BodyRefused
+    | TokensCounted
+    | ReplicaLost
+    | ClientLeft
+    | DrainExpired
+    | DriverFailed
+)
 Event = CallEvent | RequestEvent

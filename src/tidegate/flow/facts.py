@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from random import Random
 
 import msgspec
 
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.units import Secret
+from tidegate.domain.units import Secret, UpstreamName
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
+from tidegate.policy.degradation.answers import Degradation
+from tidegate.policy.degradation.class_health import ClassHealth
+from tidegate.policy.resilience.ladder import Ladder
+from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.policy.resilience.retry import RetryPolicy
+from tidegate.policy.resilience.retry_budget import RetryBudget
 from tidegate.policy.routing.fleet import Fleet
+from tidegate.policy.routing.router import Router
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.ports import LimitStore
 
@@ -30,6 +36,16 @@ class Policies(msgspec.Struct, frozen=True):
     look_up: Callable[[ParsedRequest], bytes | None]
     models_created_at: int = 0
     """The `created` of listed models: seconds since the epoch."""
+    router: Router = msgspec.field(default_factory=Router)
+    budget: RetryBudget = msgspec.field(default_factory=RetryBudget)
+    ladders: Mapping[str, Ladder] = {}
+    """By route pattern; a route that is not here has none."""
+    leave: Mapping[UpstreamName, LeavePolicy] = {}
+    """Upstreams whose calls outlive their client; those of all others are ended with it."""
+    commit_after_s: float | None = None
+    """A stream's response begins at the latest this long after its call; None: with the first output."""
+    degradation: Degradation | None = None
+    classes: ClassHealth | None = None
 
 
 class RequestFacts(msgspec.Struct, frozen=True):

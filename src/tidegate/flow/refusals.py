@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import assert_never
 
+from tidegate.domain.upstream import UpstreamFailure
 from tidegate.errors import (
     ConcurrencyLimited,
+    Draining,
     Forbidden,
+    InternalError,
     LimitUnreachable,
     ModelNotFound,
     NoReplica,
@@ -69,14 +72,26 @@ def model_forbidden(model: str) -> Forbidden:
     )
 
 
-def no_replica(model: str, set_aside_for_s: float | None) -> TidegateError:
+def no_replica(model: str, failure: UpstreamFailure) -> TidegateError:
     """Nothing of the route is available: because its upstreams asked for a pause (a 429, so that SDKs wait), or for any other reason."""
     shown = model[:_SHOWN_NAME]
-    if set_aside_for_s is not None:
-        message = f"Every upstream that serves '{shown}' has reached a rate limit of its own. Try again in {_seconds(set_aside_for_s)} s."
-        return UpstreamRateLimited(message, retry_after_s=set_aside_for_s)
+    wait_s = failure.retry_after_s
+    if failure.rate_limited and wait_s is not None:
+        message = f"Every upstream that serves '{shown}' has reached a rate limit of its own. Try again in {_seconds(wait_s)} s."
+        return UpstreamRateLimited(message, retry_after_s=wait_s)
+    if wait_s is not None:
+        message = f"Every upstream that serves '{shown}' failed a moment ago and is left alone. Try again in {_seconds(wait_s)} s."
+        return NoReplica(message, retry_after_s=wait_s)
     return NoReplica(
         f"Nothing can serve '{shown}' at this moment: every upstream of its route is starting or down. "
         "Try again shortly, or look at /readyz.",
         retry_after_s=1.0,
     )
+
+
+def draining() -> Draining:
+    return Draining("This gateway process is shutting down. Send the request again: another process will take it.", retry_after_s=1.0)
+
+
+def internal_fault() -> InternalError:
+    return InternalError("A fault of the gateway ended this request. The gateway's log has the details under the same x-request-id.")

@@ -1,7 +1,10 @@
 """One request from its head to its record. Read this file and you have seen the system.
 
-    authenticate -> read the body -> parse, match a route -> admit -> shape -> cache -> estimate, reserve -> call -> settle, record
+    authenticate -> read the body -> parse, match a route -> admit -> shape -> cache -> plan -> estimate, reserve -> call -> settle, record
                                         (a /tokenize or /v1/models request is answered after `admit`)
+
+The plan stands before the estimate, so that what is sent is what is reserved. A call that no target could answer ends with a prepared
+answer where there is one.
 
 Laws, each a property test: one `Finish` and nothing after it; the permit is ended once; each attempt is ended once; no
 attempt starts after the commit point; early or repeated timers do nothing; shifting all times by a constant changes nothing else.
@@ -11,13 +14,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tidegate.domain.outcome import FinishReason, Outcome
+from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.upstream import Route, UpstreamFailure
+from tidegate.domain.upstream import Route
 from tidegate.domain.usage import Evidence, Usage
-from tidegate.errors import ClientError, ContextLengthExceeded, Draining, InternalError, Overloaded, TidegateError, UpstreamRejected
+from tidegate.errors import ClientError, Overloaded, TidegateError
 from tidegate.flow.actions import (
     Action,
     Answer,
@@ -29,6 +32,7 @@ from tidegate.flow.actions import (
     SendError,
 )
 from tidegate.flow.call_flow import CallFlow
+from tidegate.flow.degrade import diverted, is_low_confidence, prepared_answer
 from tidegate.flow.events import (
     AttemptCompleted,
     AttemptFailed,
@@ -36,21 +40,25 @@ from tidegate.flow.events import (
     AuthenticationRefused,
     BodyReceived,
     BodyRefused,
+    CallEvent,
     ClientLeft,
     DrainExpired,
     DriverFailed,
     Event,
     OutputStarted,
+    ReplicaLost,
     TokensCounted,
 )
 from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
-from tidegate.flow.refusals import limit_refusal, model_forbidden, model_unknown, no_replica
+from tidegate.flow.outcomes import cause_of, outcome_of_answer, outcome_of_failure, outcome_of_refusal
+from tidegate.flow.refusals import draining, internal_fault, limit_refusal, model_forbidden, model_unknown, no_replica
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
+from tidegate.policy.routing.router import Plan
 from tidegate.ports import Denied, Permit, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption
 from tidegate.wire.openai import model_object, models_list, parse_request, token_count_answer
 
-_LONGEST_CAUSE = 300  # characters in a record: enough for any message of ours, and most of others
+_OK = 200
 
 
 class RequestFlow:
@@ -68,9 +76,12 @@ class RequestFlow:
         self._policies = policies
         self._received_at = 0.0
         self._route: Route | None = None
+        self._plan: Plan | None = None
         self._prompt_tokens = 0
         self._evidence = Evidence.ESTIMATED
         self._reserved = 0
+        self._prepared: str | None = None
+        """How a prepared answer is labelled, if one was given."""
 
     def __repr__(self) -> str:
         return f"RequestFlow({self.facts.request_id}, {self.facts.operation}, waits for {self.step})"
@@ -86,10 +97,8 @@ class RequestFlow:
         if self.step is Step.OVER:
             return []
         match event:
-            case OutputStarted() | AttemptCompleted() | AttemptFailed():
-                if self.call is None:
-                    return []
-                return self._after_call(self.call.receive(event, now=now), now)
+            case OutputStarted() | AttemptCompleted() | AttemptFailed() | ReplicaLost():
+                return self._during_call(event, now)
             case BodyReceived(body=body):
                 return self._parse(body, now) if self.step is Step.BODY else []
             case Authenticated(principal=principal):
@@ -103,9 +112,9 @@ class RequestFlow:
             case ClientLeft():
                 return self._leave(Outcome.CLIENT_CANCELLED, None, now)
             case DrainExpired():
-                return self._leave(Outcome.REJECTED_OVERLOAD, _draining(), now)
+                return self._leave(Outcome.REJECTED_OVERLOAD, draining(), now)
             case DriverFailed():
-                return self._leave(Outcome.FAILED_INTERNAL, _internal(), now)
+                return self._leave(Outcome.FAILED_INTERNAL, internal_fault(), now)
             case _:
                 assert_never(event)
 
@@ -154,7 +163,16 @@ class RequestFlow:
         stored = self._policies.look_up(request)
         if stored is not None:
             return [Answer(stored), self._finish(Outcome.SERVED_FROM_CACHE, 200, None, None, now)]
+        self._plan_call(request, now)
         return self._reserve(request, now)
+
+    def _plan_call(self, request: ParsedRequest, now: float) -> None:
+        assert self._route is not None
+        assert self.principal is not None
+        policies, route = self._policies, self._route
+        self._plan = policies.router.plan(request, route, self.principal, self.facts.feature, policies.fleet, now=now)
+        if policies.classes is not None and policies.classes.watches(route.pattern):
+            self._plan = diverted(self._plan, policies.classes, policies.router, request, route, now=now)
 
     def _reserve(self, request: ParsedRequest, now: float) -> list[Action]:
         """Hold tokens by the prompt's cheap bound where that is good enough and fits; else count exactly first."""
@@ -185,40 +203,76 @@ class RequestFlow:
             total = prompt_tokens
         else:
             ceiling = self.permit.ceiling_tokens()
-            total = estimate(prompt_tokens, request.max_completion_tokens, request.choices, ceiling=ceiling).total
+            total = estimate(prompt_tokens, self._cap(request), request.choices, ceiling=ceiling).total
         denied = self.permit.reserve(total, now=now)
         if denied is None:
             self._reserved = total
         return denied
 
+    def _cap(self, request: ParsedRequest) -> int | None:
+        assert self._plan is not None
+        changes = self._plan.changes
+        return request.max_completion_tokens if changes is None or changes.max_completion_tokens is None else changes.max_completion_tokens
+
     def _start_call(self, request: ParsedRequest, now: float) -> list[Action]:
-        assert self._route is not None
+        plan = self._plan
+        assert plan is not None
         self.step = Step.CALL
-        policies = self._policies
-        self.call = CallFlow(request, self._route, policies.fleet, policies.retry, policies.rng)
+        self.call = CallFlow(request, plan, self._policies, affinity=self.facts.session)
         return self._after_call(self.call.begin(now=now), now)
 
+    def _during_call(self, event: CallEvent | ReplicaLost, now: float) -> list[Action]:
+        call = self.call
+        if call is None:
+            return []
+        if isinstance(event, ReplicaLost):
+            return self._after_call(call.replica_lost(event.replica, event.reason, now=now), now)
+        return self._after_call(call.receive(event, now=now), now)
+
     def _after_call(self, actions: list[Action], now: float) -> list[Action]:
-        assert self.call is not None
-        result = self.call.result
+        call = self.call
+        assert call is not None
+        result = call.result
         if result is None:
             return actions
+        self._learn(call, result, now)
+        if call.detached:
+            return [*actions, self._finish(Outcome.CLIENT_CANCELLED, 200 if call.committed else 0, None, result, now)]
         if result.failure is None:
-            return [*actions, self._finish(_outcome_of(result.finish_reason), 200, None, result, now)]
+            return [*actions, self._finish(outcome_of_answer(result.finish_reason), 200, None, result, now)]
         if result.committed:
             broken = interruption(result.failure)
             outcome = Outcome.MODEL_ERROR if result.failure.in_band else Outcome.FAILED_MID_STREAM
             return [*actions, InterruptStream(broken), self._finish(outcome, 200, broken, result, now)]
-        error = self._error_of(result.failure)
-        outcome = _outcome_of_failure(result.failure, error) if self.call.attempts else Outcome.REJECTED_NO_REPLICA
-        return [*actions, SendError(error), self._finish(outcome, error.status, error, result, now)]
+        return [*actions, *self._give_up(call, result, now)]
 
-    def _error_of(self, failure: UpstreamFailure) -> TidegateError:
-        assert self.call is not None
+    def _give_up(self, call: CallFlow, result: CallResult, now: float) -> list[Action]:
+        """No target could answer, and nothing was sent yet."""
         assert self.request is not None
-        if self.call.attempts:
-            return failure_to_error(failure)
-        return no_replica(self.request.model, failure.retry_after_s)
+        assert self._route is not None
+        assert result.failure is not None
+        if call.attempts:
+            error = failure_to_error(result.failure)
+            outcome = outcome_of_failure(result.failure, error)
+        else:
+            error, outcome = no_replica(self.request.model, result.failure), Outcome.REJECTED_NO_REPLICA
+        answer = prepared_answer(self._policies, self.facts, self.request, self._route, outcome, now=now)
+        if answer is None:
+            return [SendError(error), self._finish(outcome, error.status, error, result, now)]
+        self._prepared = answer.degraded
+        return [answer, self._finish(Outcome.DEGRADED, 200, None, result, now)]
+
+    def _learn(self, call: CallFlow, result: CallResult, now: float) -> None:
+        """Tell the policies that watch how calls end."""
+        policies, plan, route = self._policies, self._plan, self._route
+        assert plan is not None
+        assert route is not None
+        if policies.degradation is not None and result.failure is None and not call.detached:
+            policies.degradation.route_answered(route.pattern, now=now)
+        classes, failed, features = policies.classes, call.primary_failed, plan.features
+        if classes is None or failed is None or features is None or is_low_confidence(plan.degraded):
+            return
+        classes.observe(route.pattern, features, failed=failed, now=now)
 
     # ── ends ──────────────────────────────────────────────────────────────────
 
@@ -240,25 +294,31 @@ class RequestFlow:
         return [Answer(token_count_answer(count, None)), self._finish(Outcome.OK, 200, None, None, now)]
 
     def _reject(self, error: TidegateError, now: float) -> list[Action]:
-        return [SendError(error), self._finish(_outcome_of_refusal(error), error.status, error, None, now)]
+        return [SendError(error), self._finish(outcome_of_refusal(error), error.status, error, None, now)]
 
     def _leave(self, outcome: Outcome, error: TidegateError | None, now: float) -> list[Action]:
         """End early: the client is gone (no error to send), or the process must end."""
-        actions: list[Action] = []
-        committed = False
-        result = None
-        if self.call is not None:
-            committed = self.call.first_output_at is not None
-            actions += self.call.abandon(now=now)
-            if actions:  # between two attempts nothing runs: then nothing was used
-                result = CallResult(None, committed)
-        status = 200 if committed else 0
-        if error is not None:
-            actions.append(InterruptStream(error) if committed else SendError(error))
-            status = 200 if committed else error.status
-            if committed and outcome is Outcome.REJECTED_OVERLOAD:
-                outcome = Outcome.FAILED_MID_STREAM
-        return [*actions, self._finish(outcome, status, error, result, now)]
+        call, actions = self.call, list[Action]()
+        if call is None:
+            status = 0 if error is None else error.status
+            return [*([] if error is None else [SendError(error)]), self._finish(outcome, status, error, None, now)]
+        if error is None:
+            known = call.detached
+            actions = [] if known else call.leave(now=now)
+            if call.detached:
+                return actions  # it goes on for its usage: see `_after_call`
+        else:
+            actions = call.abandon(now=now)
+        if call.detached:  # nobody is there to be told
+            outcome, error = Outcome.FAILED_INTERNAL if outcome is Outcome.FAILED_INTERNAL else Outcome.CLIENT_CANCELLED, None
+        status = 200 if call.committed else 0
+        if error is not None and call.committed:
+            actions.append(InterruptStream(error))
+            outcome = Outcome.FAILED_MID_STREAM if outcome is Outcome.REJECTED_OVERLOAD else outcome
+        elif error is not None:
+            actions.append(SendError(error))
+            status = error.status
+        return [*actions, self._finish(outcome, status, error, call.result, now)]
 
     def _finish(self, outcome: Outcome, status: int, error: TidegateError | None, result: CallResult | None, now: float) -> Finish:
         self.step = Step.OVER
@@ -296,6 +356,7 @@ class RequestFlow:
     ) -> RequestRecord:
         facts, call, request, principal = self.facts, self.call, self.request, self.principal
         choice = call.choice if call is not None else None
+        degraded = self._prepared or (call.degraded if call is not None and status == _OK else None)
         first_output_at = call.first_output_at if call is not None else None
         return RequestRecord(
             request_id=facts.request_id,
@@ -314,7 +375,7 @@ class RequestFlow:
             upstream_model=choice.model if choice is not None else "",
             stream=request.stream if request is not None else False,
             error_code=error.code if error is not None else None,
-            cause=_cause(error, result),
+            cause=cause_of(error, result),
             ttft_s=first_output_at - self._received_at if first_output_at is not None else None,
             upstream_s=sum(attempt.duration_s for attempt in call.attempts) if call is not None else 0.0,
             usage=usage,
@@ -323,60 +384,11 @@ class RequestFlow:
             prompt_tokens_bound=request.prompt_tokens_bound if request is not None else 0,
             finish_reason=result.finish_reason if result is not None else None,
             chunks=call.progress.chunks if call is not None else 0,
-            degraded=call.degraded if call is not None else None,
+            degraded=degraded,
+            rule=self._plan.rule if self._plan is not None else "",
+            feature=facts.feature,
+            confidence="low" if is_low_confidence(degraded) else "",
             attempts=tuple(call.attempts) if call is not None else (),
             trace_id=facts.trace_id,
             client_retry=facts.client_retry,
         )
-
-
-def _cause(error: TidegateError | None, result: CallResult | None) -> str | None:
-    """Give what went wrong in the words for operators: the upstream's failure, else what the client was told."""
-    if result is not None and result.failure is not None:
-        return result.failure.message[:_LONGEST_CAUSE]
-    return error.message[:_LONGEST_CAUSE] if error is not None else None
-
-
-def _draining() -> Draining:
-    return Draining("This gateway process is shutting down. Send the request again: another process will take it.", retry_after_s=1.0)
-
-
-def _internal() -> InternalError:
-    return InternalError("A fault of the gateway ended this request. The gateway's log has the details under the same x-request-id.")
-
-
-_BY_FINISH_REASON: dict[str | None, Outcome] = {
-    FinishReason.LENGTH: Outcome.TRUNCATED,
-    FinishReason.CONTENT_FILTER: Outcome.CONTENT_FILTER,
-    FinishReason.ERROR: Outcome.MODEL_ERROR,
-}
-
-
-def _outcome_of(finish_reason: str | None) -> Outcome:
-    return _BY_FINISH_REASON.get(finish_reason, Outcome.OK)
-
-
-def _outcome_of_failure(failure: UpstreamFailure, error: TidegateError) -> Outcome:
-    if failure.content_filter:
-        return Outcome.CONTENT_FILTER
-    if isinstance(error, UpstreamRejected | ContextLengthExceeded):
-        return Outcome.REJECTED_UPSTREAM
-    if failure.in_band:
-        return Outcome.MODEL_ERROR
-    if failure.clock is not None:
-        return Outcome.FAILED_TIMEOUT
-    return Outcome.FAILED_UPSTREAM
-
-
-def _outcome_of_refusal(error: TidegateError) -> Outcome:
-    match error.status:
-        case 401:
-            return Outcome.REJECTED_UNAUTHENTICATED
-        case 403:
-            return Outcome.REJECTED_FORBIDDEN
-        case 429:
-            return Outcome.REJECTED_RATE_LIMIT
-        case 503:
-            return Outcome.REJECTED_OVERLOAD
-        case _:
-            return Outcome.REJECTED_INVALID

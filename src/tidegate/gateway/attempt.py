@@ -1,7 +1,8 @@
 """One attempt on one replica: bytes from the upstream become events of the flow, and bytes for the client.
 
-A stream is held back until its first output, so that a failure before that can be retried unseen; after the commit point each
-chunk goes through the codec and out, without an event. A whole answer is held until it is complete.
+A stream is held back until the commit point, usually its first output, so that a failure before that can be retried unseen; after it each
+chunk goes through the codec and out, without an event. A whole answer is held until it is complete. A detached attempt, whose client is
+gone, is read to its end for the sake of its usage: nothing of a stream is sent or held any more.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Attempt:
         "codec",
         "committed",
         "ended",
+        "flowing",
         "headers",
         "number",
         "started_at",
@@ -77,6 +79,9 @@ class Attempt:
         self.call: UpstreamCall | None = None
         self.codec: StreamCodec | None = None
         self.committed = False
+        """The response has begun: what comes goes to the client."""
+        self.flowing = False
+        """Committed, and output has come: chunks cause no events any more."""
         self.ended = False
         self.status = 0
         self.headers: Headers = ()
@@ -102,9 +107,21 @@ class Attempt:
     def commit(self) -> bytes:
         """Begin to relay; give what was held back."""
         self.committed = True
+        self.flowing = self.codec is not None and self.codec.output_started
         held = self.held
         self._held = []
         return held
+
+    def detach(self) -> None:
+        """The client is gone: read on, for the usage. A stream is thrown away; a whole answer is still held, since its usage is in it."""
+        self._relay = _throw_away
+        if self._request.stream:
+            self.commit()
+
+    def interpose(self) -> None:
+        """Something of the gateway's own goes to the client between two events."""
+        if self.codec is not None:
+            self.codec.interpose()
 
     def cancel(self) -> None:
         self.ended = True
@@ -136,10 +153,10 @@ class Attempt:
             progress = self._progress
             progress.at = self._now()
             progress.chunks = codec.chunks
-            if self.committed:
-                self._after_commit(codec, out)
+            if self.flowing:
+                self._after_output(codec, out)
             else:
-                self._before_commit(codec, out)
+                self._before_output(codec, out)
             if codec.done and not self.ended:
                 self._owner.after(_AFTER_DONE_S, self)
         except Exception as fault:  # noqa: BLE001  the driver's outermost frame for what an upstream does
@@ -188,20 +205,23 @@ class Attempt:
 
     # ── streams ───────────────────────────────────────────────────────────────
 
-    def _after_commit(self, codec: StreamCodec, out: bytes) -> None:
+    def _after_output(self, codec: StreamCodec, out: bytes) -> None:
         if out:
             self._relay(out)  # also what came before an error in the same piece
         if codec.failure is not None:
             self._fail(replace(codec.failure, in_band=True))
 
-    def _before_commit(self, codec: StreamCodec, out: bytes) -> None:
-        if out:
+    def _before_output(self, codec: StreamCodec, out: bytes) -> None:
+        if out and self.committed:
+            self._relay(out)
+        elif out:
             self._held.append(out)
             self._held_bytes += len(out)
         if codec.failure is not None:
             self._fail(replace(codec.failure, in_band=True))
             return
         if codec.output_started:
+            self.flowing = self.committed
             self._owner.attempt_event(OutputStarted(self.number))
         elif self._held_bytes > self._largest_held:
             self._fail(stream_never_began(self._held_bytes))
@@ -209,10 +229,10 @@ class Attempt:
     def _end_stream(self, codec: StreamCodec) -> None:
         rest = codec.end()
         self._progress.chunks = codec.chunks
-        if self.committed:
-            self._after_commit(codec, rest)
+        if self.flowing:
+            self._after_output(codec, rest)
         else:
-            self._before_commit(codec, rest)
+            self._before_output(codec, rest)
         if self.ended:
             return
         if codec.complete:
@@ -265,6 +285,10 @@ class Attempt:
         if self.call is not None:
             self.call.cancel()
         self._owner.attempt_event(AttemptFailed(self.number, failure, usage))
+
+
+def _throw_away(chunk: bytes) -> None:
+    """Relay to a client that is gone."""
 
 
 def _is_success(status: int) -> bool:

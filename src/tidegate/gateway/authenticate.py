@@ -33,8 +33,8 @@ TOKEN_CAPACITY: Final = 50_000  # about 0.6 KB each, so 30 MB at worst; tokens l
 REFUSED_CAPACITY: Final = 4_096  # anyone can fill this one: about 0.2 KB each, so under 1 MB
 
 _API_KEY_PREFIX: Final = "tg-"
-_BEARER = re.compile(rb"bearer[ \t]+([\x21-\x7e]+)[ \t]*", re.IGNORECASE)
-_BARE = re.compile(rb"[ \t]*([\x21-\x7e]+)[ \t]*")
+_BEARER: Final = re.compile(rb"bearer[ \t]+([\x21-\x7e]+)[ \t]*", re.IGNORECASE)
+_BARE: Final = re.compile(rb"[ \t]*([\x21-\x7e]+)[ \t]*")
 _CREDENTIAL_SHAPES: Final = {b"authorization": _BEARER, b"x-api-key": _BARE, b"api-key": _BARE}
 
 

@@ -7,7 +7,7 @@ configuration for requests to come; those that run keep the one they began with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 import msgspec
@@ -15,8 +15,9 @@ import msgspec
 from tidegate.domain.error_object import encode_error
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.units import Headers
-from tidegate.domain.upstream import ReplicaPhase
+from tidegate.domain.request import Operation
+from tidegate.domain.units import Headers, ReplicaId
+from tidegate.domain.upstream import ReplicaPhase, ReplicaStatus
 from tidegate.errors import MethodNotAllowed, TidegateError
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
@@ -24,12 +25,17 @@ from tidegate.gateway.authenticate import extract_credential
 from tidegate.gateway.endpoints import HEALTH_PATHS, find_endpoint
 from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.request_driver import RequestDriver
+from tidegate.gateway.resumable import ResumableStream, ResumableStreams
+from tidegate.gateway.resumption import Resumption
 from tidegate.gateway.services import GatewayStatistics, Readiness, Services
-from tidegate.ports import Exchange, ExchangeReceiver
+from tidegate.ports import Exchange, ExchangeReceiver, UpstreamClient
+from tidegate.wire.business_context import feature_of, session_of
+from tidegate.wire.event_ids import parse_resume_point
 from tidegate.wire.trace_context import clean_request_id, parse_traceparent
 
 _JSON = (b"content-type", b"application/json")
 _LARGEST_RETRY_COUNT = 99
+_STREAMED = frozenset({Operation.CHAT, Operation.COMPLETION})
 
 FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
 
@@ -37,7 +43,16 @@ FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
 class Gateway:
     """Implements `ports.Application` by `application`, and `DriverOwner`."""
 
-    def __init__(self, services: Services, *, clock: Callable[[], float], rng: Random, flow_factory: FlowFactory = RequestFlow) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        clock: Callable[[], float],
+        rng: Random,
+        flow_factory: FlowFactory = RequestFlow,
+        worker: int = 0,
+        peers: Mapping[int, UpstreamClient] | None = None,
+    ) -> None:
         self.services = services
         self.clock = clock
         """The time of decisions: seconds of a monotonic clock that the loop's timers run by too, finer than the loop's own reading."""
@@ -46,6 +61,9 @@ class Gateway:
         self._rng = rng
         self._flow_factory = flow_factory
         self._running: set[RequestDriver] = set()
+        self.streams = ResumableStreams(worker, rng)
+        self.heartbeats = 0
+        self._peers = peers if peers is not None else {}
 
     def __repr__(self) -> str:
         return f"Gateway(running={len(self._running)}, draining={self.draining})"
@@ -56,7 +74,7 @@ class Gateway:
             return self._answer_health(exchange)
         endpoint = find_endpoint(head.method, head.path)
         headers = dict(reversed(head.headers))  # the first of equal names wins
-        request_id = clean_request_id(headers.get(b"x-request-id")) or f"req_{self._rng.getrandbits(96):024x}"
+        request_id = clean_request_id(headers.get(b"x-request-id")) or f"req_{self._rng.getrandbits(96).to_bytes(12).hex()}"
         if isinstance(endpoint, TidegateError):
             return self._refuse(exchange, endpoint, request_id)
         trace_id, traceparent = self._trace(headers.get(b"traceparent"))
@@ -69,19 +87,56 @@ class Gateway:
             path_argument=endpoint.argument,
             trace_id=trace_id,
             client_retry=_retry_count(headers.get(b"x-stainless-retry-count")),
+            feature=feature_of(headers.get(b"x-business-context")),
+            session=session_of(headers.get(b"x-session-id")),
         )
+        if b"last-event-id" in headers or b"x-tidegate-resumable" in headers:
+            receiver = self._resumable(exchange, facts, services, traceparent, headers)
+            if receiver is not None:
+                return receiver
+        driver = self._driver(exchange, facts, services, traceparent)
+        driver.begin()
+        return driver
+
+    def _driver(self, exchange: Exchange, facts: RequestFacts, services: Services, traceparent: bytes) -> RequestDriver:
         flow = self._flow_factory(facts, services.policies)
         driver = RequestDriver(self, exchange, flow, services, traceparent, asyncio.get_running_loop())
         self._running.add(driver)
-        driver.begin()
         return driver
+
+    def _resumable(
+        self, exchange: Exchange, facts: RequestFacts, services: Services, traceparent: bytes, headers: Mapping[bytes, bytes]
+    ) -> ExchangeReceiver | None:
+        """Serve a client that returns for its stream, or one that may want to; None: it is like any other."""
+        if not services.streams.resumable or facts.operation not in _STREAMED:
+            return None
+        point = parse_resume_point(headers.get(b"last-event-id", b""))
+        if point is not None:
+            resumption = Resumption(self, exchange, point, facts, services, traceparent)
+            resumption.begin()
+            return resumption
+        if headers.get(b"x-tidegate-resumable") != b"1":
+            return None
+        stream = ResumableStream(self.streams, exchange, services.streams, asyncio.get_running_loop())
+        driver = self._driver(stream, facts, services, traceparent)
+        seat = stream.begin(driver)
+        driver.begin()
+        return seat
+
+    def peer(self, worker: int) -> UpstreamClient | None:
+        return self._peers.get(worker)
+
+    def begin_drain(self) -> None:
+        """Say not ready from now on. No client can return for its stream any more: those that wait for one end."""
+        self.draining = True
+        self.streams.close()
 
     def _trace(self, header: bytes | None) -> tuple[str, bytes]:
         """Continue the caller's trace or begin one: give its id, and the `traceparent` of our span in it."""
         parent = parse_traceparent(header) if header is not None else None
         if parent is not None:
             return parent.trace_id, parent.child(f"{self._rng.getrandbits(64) | 1:016x}")
-        drawn = f"{self._rng.getrandbits(192) | 1 << 64 | 1:048x}"  # neither id may be all zeros
+        drawn = (self._rng.getrandbits(192) | 1 << 64 | 1).to_bytes(24).hex()  # neither id may be all zeros
         return drawn[:32], f"00-{drawn[:32]}-{drawn[32:]}-00".encode()
 
     def replace_services(self, services: Services) -> None:
@@ -94,16 +149,24 @@ class Gateway:
             driver.interrupt()
         return len(running)
 
+    def replica_lost(self, replica: ReplicaId, reason: str) -> int:
+        """Tell the requests whose current attempt is on a replica that it is dead; give their number."""
+        return sum([driver.replica_lost(replica, reason) for driver in list(self._running)])
+
     def readiness(self) -> Readiness:
         statuses = self.services.policies.fleet.statistics(now=self.clock())
-        usable = any(status.phase in _USABLE for status in statuses)
+        usable = any(each.phase in _USABLE for each in statuses)
         status = "draining" if self.draining else "ready" if usable else "not_ready"
-        return Readiness(status, {entry.upstream: entry for entry in statuses})
+        upstreams: dict[str, list[ReplicaStatus]] = {}
+        for each in statuses:
+            upstreams.setdefault(each.upstream, []).append(each)
+        return Readiness(status, upstreams)
 
     def statistics(self) -> GatewayStatistics:
-        return GatewayStatistics(len(self._running), len(self.tasks))
+        return GatewayStatistics(len(self._running), len(self.tasks), self.streams.statistics(heartbeats=self.heartbeats))
 
     async def aclose(self) -> None:
+        self.streams.close()
         self.interrupt_all()
         await self.tasks.aclose()
 

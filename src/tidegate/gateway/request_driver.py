@@ -17,14 +17,15 @@ from tidegate.domain.error_object import encode_error
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation
-from tidegate.domain.units import Headers
-from tidegate.errors import LimitUnreachable, Overloaded, TidegateError
+from tidegate.domain.units import Headers, ReplicaId
+from tidegate.errors import LimitUnreachable, TidegateError
 from tidegate.flow.actions import (
     Action,
     Answer,
     Authenticate,
     CancelAttempt,
     CountTokens,
+    Detach,
     EndStream,
     Finish,
     InterruptStream,
@@ -44,6 +45,7 @@ from tidegate.flow.events import (
     DrainExpired,
     DriverFailed,
     Event,
+    ReplicaLost,
     TokensCounted,
 )
 from tidegate.flow.request_flow import RequestFlow
@@ -51,13 +53,16 @@ from tidegate.gateway.attempt import Attempt
 from tidegate.gateway.endpoints import UPSTREAM_PATHS
 from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.services import Services
+from tidegate.gateway.verification import verify
 from tidegate.ports import Exchange, TokenCount, UpstreamRequest
 from tidegate.wire.headers import client_response_headers, limit_headers, retry_after_value, upstream_request_headers
+from tidegate.wire.heartbeat import heartbeat
 from tidegate.wire.openai import encode_error_event
 
 _log = logging.getLogger("tidegate.gateway")
 _JSON = (b"content-type", b"application/json")
-_VERIFY_DEADLINE_S = 10.0  # longer than fetching an issuer's keys may take
+_EVENT_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
+_NEVER = float("inf")
 _COUNT_DEADLINE_S = 2.0  # for a limit: beyond it a guess serves
 _TOKENIZE_DEADLINE_S = 20.0  # for /tokenize: the count is the answer
 
@@ -67,6 +72,8 @@ class DriverOwner(Protocol):
 
     tasks: OwnedTasks
     clock: Callable[[], float]
+    heartbeats: int
+    """Sent by all drivers."""
 
     def driver_finished(self, driver: RequestDriver) -> None: ...
 
@@ -78,6 +85,8 @@ class RequestDriver:
         "_attempt",
         "_exchange",
         "_finished",
+        "_heartbeat_at",
+        "_heartbeats",
         "_loop",
         "_owner",
         "_paused",
@@ -108,11 +117,19 @@ class RequestDriver:
         self._attempt: Attempt | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._heartbeat_at = _NEVER
+        """When the stream is looked at next: it may have been silent for long enough by then."""
+        self._heartbeats = 0
         self._paused = False
         self._finished = False
 
     def __repr__(self) -> str:
         return f"RequestDriver({self.flow!r})"
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who asked; None until that is known."""
+        return self.flow.principal
 
     def begin(self) -> None:
         try:
@@ -123,6 +140,14 @@ class RequestDriver:
     def interrupt(self) -> None:
         """The process must end: finish this request with an error."""
         self._feed(DrainExpired())
+
+    def replica_lost(self, replica: ReplicaId, reason: str) -> bool:
+        """Pass on that a replica is dead, if the current attempt is there; what has begun to answer goes on."""
+        call = self.flow.call
+        if call is None or call.choice is None or call.choice.replica.replica != replica:
+            return False
+        self._feed(ReplicaLost(replica, reason))
+        return True
 
     def crashed(self, fault: Exception) -> None:
         """End the request after a fault of our own; the client gets no detail, the log does."""
@@ -217,7 +242,8 @@ class RequestDriver:
             case Finish():
                 self._finish(action)
             case Answer():
-                self._exchange.respond(200, (_JSON, *self._own_headers()), action.body)
+                head = _EVENT_STREAM if action.stream else (_JSON,)
+                self._exchange.respond(200, _labelled((*head, *self._own_headers()), action.degraded), action.body)
             case SendError():
                 self._send_error(action)
             case InterruptStream():
@@ -225,14 +251,18 @@ class RequestDriver:
                 self._exchange.finish()
             case CancelAttempt():
                 self._cancel_attempt()
+            case Detach():
+                self._detach()
             case CountTokens():
                 self._owner.tasks.start(self._count_tokens())
             case _:
                 assert_never(action)
 
     def _arm(self) -> None:
-        """Keep one timer, at or before the flow's next deadline; an early one finds nothing to do and arms again."""
+        """Keep one timer, at or before the next heartbeat and the flow's next deadline; an early one finds nothing to do and arms again."""
         wake_at = self.flow.next_timer()
+        if self._heartbeat_at != _NEVER and (wake_at is None or self._heartbeat_at < wake_at):
+            wake_at = self._heartbeat_at
         if self._timer is not None:
             if wake_at is not None and self._timer_at <= wake_at:
                 return
@@ -248,9 +278,30 @@ class RequestDriver:
         if self._paused:
             self._forgive_silence()
         try:
+            if now >= self._heartbeat_at:
+                self._beat(now)
             self._perform(self.flow.handle_timer(now=now))
         except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`
             self.crashed(fault)
+
+    def _beat(self, now: float) -> None:
+        """Send a heartbeat if the stream was silent for long enough, and say when to look again.
+
+        While the client makes us wait the stream does not count as silent: see `_on_timer`.
+        """
+        heartbeat_s = self._services.streams.heartbeat_s
+        attempt = self._attempt
+        assert heartbeat_s is not None, "without heartbeats there is no time for one"
+        assert attempt is not None, "a relayed stream has an attempt until the end"
+        assert self.flow.call is not None
+        due_at = self.flow.call.progress.at + heartbeat_s
+        if due_at <= now:
+            due_at = now + heartbeat_s
+            self._heartbeats += 1
+            self._owner.heartbeats += 1
+            attempt.interpose()
+            self._exchange.send(heartbeat(self._services.wall_clock(), self._heartbeats))
+        self._heartbeat_at = due_at
 
     def _authenticate(self, action: Authenticate) -> None:
         verdict = self._services.authenticator.known(action.credential, now=self.now())
@@ -262,12 +313,8 @@ class RequestDriver:
             self._feed(Authenticated(verdict))
 
     async def _verify(self, action: Authenticate) -> None:
-        verdict: Principal | TidegateError
         try:
-            async with asyncio.timeout(_VERIFY_DEADLINE_S):
-                verdict = await self._services.authenticator.verify(action.credential, now=self.now())
-        except TimeoutError:
-            verdict = Overloaded("Your token could not be checked in time: its issuer's keys are slow. Try again.", retry_after_s=1.0)
+            verdict = await verify(self._services.authenticator, action.credential, now=self.now())
         except Exception as fault:  # noqa: BLE001  outermost frame of the task: see `crashed`
             self.crashed(fault)
             return
@@ -310,10 +357,23 @@ class RequestDriver:
         if self._attempt is not None:
             self._attempt.cancel()
 
+    def _detach(self) -> None:
+        assert self._attempt is not None
+        self._heartbeat_at = _NEVER
+        self._attempt.detach()
+        if self._paused:
+            self.write_resumed()
+
     def _relay(self, action: Relay) -> None:
         assert self._attempt is not None
         attempt = self._attempt
-        self._exchange.start(attempt.status, self._answer_headers(attempt, action.degraded))
+        if attempt.codec is not None:
+            self._exchange.start(attempt.status, self._answer_headers(attempt, action.degraded))
+        else:  # early, before the upstream said that it streams
+            self._exchange.start(200, _labelled((*_EVENT_STREAM, *self._own_headers()), action.degraded))
+        heartbeat_s = self._services.streams.heartbeat_s
+        if heartbeat_s is not None:
+            self._heartbeat_at = self.now() + heartbeat_s
         held = attempt.commit()
         if held:
             self._exchange.send(held)
@@ -351,7 +411,7 @@ class RequestDriver:
     def _answer_headers(self, attempt: Attempt, degraded: str | None) -> Headers:
         took_ms = (self.now() - attempt.started_at) * 1e3
         headers = (*client_response_headers(attempt.headers), *self._own_headers(), (b"x-model-response-time", b"%.1f" % took_ms))
-        return headers if degraded is None else (*headers, (b"x-tidegate-degraded", degraded.encode()))
+        return _labelled(headers, degraded)
 
     def _own_headers(self) -> Headers:
         flow = self.flow
@@ -361,3 +421,7 @@ class RequestDriver:
         limits = self._services.policies.limits
         state = limits.state(flow.principal.key_id, flow.principal.limits, now=self.now())
         return (*identity, *limit_headers(state))
+
+
+def _labelled(headers: Headers, degraded: str | None) -> Headers:
+    return headers if degraded is None else (*headers, (b"x-tidegate-degraded", degraded.encode()))

@@ -23,6 +23,16 @@ class UpstreamEndpoint(msgspec.Struct, frozen=True):
     """Send `traceparent`: only to servers of our own, never to a vendor."""
 
 
+class StreamSettings(msgspec.Struct, frozen=True):
+    """The `streams` section, as far as the driver performs it."""
+
+    heartbeat_s: float | None = 15.0
+    resumable: bool = True
+    resume_window_s: float = 30.0
+    resume_buffer_bytes: int = 1_048_576
+    resume_total_bytes: int = 67_108_864
+
+
 class Services(msgspec.Struct, frozen=True):
     policies: Policies
     endpoints: Mapping[ReplicaId, UpstreamEndpoint]
@@ -35,13 +45,15 @@ class Services(msgspec.Struct, frozen=True):
     """A non-streaming answer is held until it is whole; beyond this size the call fails."""
     held_stream_bytes: int = 1_048_576
     """What a stream may send before its first output and is held back so that the call can still be retried unseen."""
+    streams: StreamSettings = StreamSettings()
 
 
 class Readiness(msgspec.Struct, frozen=True):
     """The body of `/readyz`: ready when this process accepts work and some replica may answer it."""
 
     status: str
-    upstreams: dict[str, ReplicaStatus]
+    upstreams: dict[str, list[ReplicaStatus]]
+    """The replicas of each, in the order of the configuration."""
 
     @property
     def ready(self) -> bool:
@@ -49,10 +61,26 @@ class Readiness(msgspec.Struct, frozen=True):
 
     def without_causes(self) -> Readiness:
         """Leave out what went wrong: anybody may ask the API port, and causes name addresses. The admin port has them."""
-        upstreams = {name: msgspec.structs.replace(status, last_error=None) for name, status in self.upstreams.items()}
+        upstreams = {
+            name: [msgspec.structs.replace(status, last_error=None) for status in statuses] for name, statuses in self.upstreams.items()
+        }
         return Readiness(self.status, upstreams)
+
+
+class StreamStatistics(msgspec.Struct, frozen=True):
+    """The first two are levels, the others are counted since the start."""
+
+    resumable: int
+    """Streams that a client could resume at this moment, the finished ones included."""
+    resume_buffer_bytes: int
+    resumed: int
+    """Clients that came back and got the rest."""
+    resume_missed: int
+    """Clients that came back in vain: the stream is unknown, over, another's, or its tail is lost."""
+    heartbeats: int
 
 
 class GatewayStatistics(msgspec.Struct, frozen=True):
     running: int
     tasks: int
+    streams: StreamStatistics

@@ -39,6 +39,7 @@ from tidegate.http.client_fetch import Response, fetch
 from tidegate.http.client_request import RequestEncoder
 from tidegate.http.client_tls import upstream_context
 from tidegate.http.origin import Origin
+from tidegate.http.outbox import Outbox
 from tidegate.http.proxy import ProxyServer, proxy_from_environment, without_userinfo
 from tidegate.http.resolve import AddressBook, Lookup
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver, UpstreamRequest
@@ -121,6 +122,7 @@ class UpstreamPool:
             origin, proxy, ssl_context=ssl_context if tls else None, book=self._book, timeout_s=settings.connect_timeout_s
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._outbox: Outbox | None = None
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
         """Used last at the end; so the longest idle is first."""
@@ -167,6 +169,7 @@ class UpstreamPool:
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
+            self._outbox = Outbox(loop)
         if self._closed:
             loop.call_soon(call.fail, self._closed_failure())
         elif not self._has_room() and len(self._waiting) - self._queue_dials >= self.settings.max_waiting:
@@ -234,7 +237,7 @@ class UpstreamPool:
 
     def _dial(self, call: Call | None) -> asyncio.Task[CallFailure | None]:
         loop = self._running_loop()
-        connection = Connection(self, loop)
+        connection = Connection(self, loop, self._outbox)
         task = loop.create_task(self._dialer.dial(connection), name=f"connect {self.label}")
         self._dials[task] = Dial(connection, call)
         task.add_done_callback(self._dial_ended)

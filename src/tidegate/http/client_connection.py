@@ -31,6 +31,7 @@ import httptools
 
 from tidegate.domain.units import Headers
 from tidegate.http.client_call import SILENCE, Call, CallOwner, Silence
+from tidegate.http.outbox import Outbox
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver
 
 ASK_AFTER_IDLE_S = 1.0
@@ -92,6 +93,7 @@ class Connection(asyncio.Protocol):
         "_interim",
         "_keeps_alive",
         "_loop",
+        "_outbox",
         "_parse",
         "_parser",
         "_paused",
@@ -107,9 +109,11 @@ class Connection(asyncio.Protocol):
         "used",
     )
 
-    def __init__(self, pool: Owner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: Owner, loop: asyncio.AbstractEventLoop, outbox: Outbox | None = None) -> None:
+        """`outbox` is where requests wait for the end of the turn; one of its own if it is left out."""
         self._pool = pool
         self._loop = loop
+        self._outbox = outbox if outbox is not None else Outbox(loop)
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._parse: Callable[[bytes], None] | None = None
@@ -155,16 +159,27 @@ class Connection(asyncio.Protocol):
         return not poll.poll(0)
 
     def begin(self, call: Call) -> None:
-        """Send the call's request."""
-        transport = self._transport
-        assert transport is not None
+        """Send the call's request at the end of the turn."""
         self._call = call
         call.connection = self
+        self._outbox.add(self)
+
+    def flush(self) -> None:
+        """Send the request of the call that has begun, tell its receiver, and listen for the answer."""
+        call, transport = self._call, self._transport
+        if call is None or transport is None or self._feed is not None:
+            return
         if call.body:
             transport.writelines((call.head, call.body))
         else:
             transport.write(call.head)
-        self._loop.call_soon(self._announce, call)
+        self._feed = self._feed_head
+        self._receiver = call.receiver
+        if call.paused:
+            self.pause()
+        if not call.announced:
+            call.announced = True
+            call.receiver.call_connected()
 
     def pause(self) -> None:
         transport = self._transport
@@ -203,8 +218,10 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        feed = self._feed or self._early()
+        feed = self._feed
         if feed is None:
+            if not self.closed:
+                self._early()
             return
         try:
             feed(data)
@@ -215,6 +232,7 @@ class Connection(asyncio.Protocol):
             self._flowing = False
         else:
             self._without_body(len(data))
+        self._outbox.flush_if_full()
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -272,18 +290,6 @@ class Connection(asyncio.Protocol):
         self._phase = _COMPLETE
 
     # ── what follows from it ─────────────────────────────────────────────────
-
-    def _announce(self, call: Call) -> None:
-        """Tell that the request is on its way, and listen for its answer."""
-        if self._call is not call or self._feed is not None:
-            return
-        self._feed = self._feed_head
-        self._receiver = call.receiver
-        if call.paused:
-            self.pause()
-        if not call.announced:
-            call.announced = True
-            call.receiver.call_connected()
 
     def _feed_head(self, data: bytes) -> None:
         self._counted += len(data)
@@ -364,17 +370,14 @@ class Connection(asyncio.Protocol):
         self._feed = None
         self._receiver = SILENCE
 
-    def _early(self) -> Callable[[bytes], None] | None:
-        """Judge bytes that come before `_announce`: a very quick answer, or, without a call, something that nobody asked for."""
-        call = self._call
-        if call is None:
-            self.refusal = CallFailure(
-                CallFailureKind.PROTOCOL, f"{self._pool.label} spoke before it was asked, so it is no HTTP server; {_LOOK_AT_URL}"
-            )
-            self.close()
-            return None
-        self._announce(call)
-        return self._feed
+    def _early(self) -> None:
+        """Give up a server that speaks before a request went out: nobody asked for it. One that was used before may be in the middle of
+        parting, and the call goes elsewhere."""
+        self.refusal = self._spoke_unasked()
+        if self.used:
+            self.close(again=self._call)
+        else:
+            self.fail(self.refusal)
 
     def _ended(self, problem: Exception | None) -> None:
         """Draw the consequence of the connection's end, whoever caused it."""
@@ -391,6 +394,11 @@ class Connection(asyncio.Protocol):
             self.fail(
                 CallFailure(CallFailureKind.RESET, f"{self._pool.label} {how} {when}; look at that server's log for a crash or a restart")
             )
+
+    def _spoke_unasked(self) -> CallFailure:
+        return CallFailure(
+            CallFailureKind.PROTOCOL, f"{self._pool.label} spoke before it was asked, so it is no HTTP server; {_LOOK_AT_URL}"
+        )
 
     def _head_too_long(self) -> str:
         return f"{self._pool.label} sent a response head longer than {self._pool.max_head_bytes} bytes; {_LOOK_AT_URL}"

@@ -28,6 +28,7 @@ _DUE_AT_ONCE: Final = 500
 """Connections ended in one sweep (some 5 ms of work), so that ten thousand idle ones do not stall the streams beside them."""
 
 _TLS_SHUTDOWN_S: Final = 5.0
+_OWNER_ONLY: Final = 0o600
 
 
 class HttpServer:
@@ -40,6 +41,7 @@ class HttpServer:
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._port = 0
+        self._path: Path | None = None
 
     async def start(
         self,
@@ -47,15 +49,23 @@ class HttpServer:
         sock: socket.socket | None = None,
         host: str | None = None,
         port: int = 0,
+        path: Path | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Listen on `sock`, already bound (it is closed by `stop_accepting`), or else on `host` and `port` (0 takes a free one)."""
+        """Listen on `sock`, already bound (it is closed by `stop_accepting`), on the Unix socket `path`, which is made for this user alone,
+        or else on `host` and `port` (0 takes a free one)."""
         if self._state is not None:
             raise AssertionError("start() was called before; make another HttpServer")
         loop = asyncio.get_running_loop()
         self._state = state = ServerState(self._application, self._limits, loop)
         handshake_s = self._limits.header_timeout_s if ssl_context is not None else None
         shutdown_s = _TLS_SHUTDOWN_S if ssl_context is not None else None
+        if path is not None:
+            self._listener = await loop.create_unix_server(lambda: ServerConnection(state), str(path), backlog=_BACKLOG)
+            path.chmod(_OWNER_ONLY)  # noqa: ASYNC240  one system call, at the start
+            self._path = path
+            self._sweep = loop.call_later(TICK_S, self._look_at_due, state)
+            return
         listen = partial(
             loop.create_server,
             lambda: ServerConnection(state),
@@ -89,6 +99,8 @@ class HttpServer:
             return
         self._listener.close()
         self._listener = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
         state.draining = True
         now = state.loop.time()
         for connection in tuple(state.connections):

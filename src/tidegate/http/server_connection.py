@@ -97,6 +97,7 @@ class ServerConnection(ServerSocket):
             self._throw_away(len(data))
         elif phase is _WAITING or phase is _BODY:
             self._read_body(data)
+        self.state.outbox.flush_if_full()
 
     def eof_received(self) -> bool:
         """Take the client as gone, unless configured otherwise; true keeps the socket open for the response."""
@@ -115,6 +116,7 @@ class ServerConnection(ServerSocket):
         del exc  # a reset and a FIN mean the same to the application
         state = self.state
         self._phase = Phase.CLOSING
+        self._held_output = b""
         self.deadline = NEVER
         state.deadlines.forget(self)
         state.connections.discard(self)
@@ -181,6 +183,7 @@ class ServerConnection(ServerSocket):
         self._exchange = None
         self.state.exchanges -= 1
         if reset:
+            self.flush()
             connected = self._transport.get_extra_info("socket")
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._drop()

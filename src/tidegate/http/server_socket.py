@@ -4,13 +4,12 @@ Ways to close: `_close` sends what is unsent and closes; `_linger` sends it, end
 client still sends, so that it sees the response and not a reset; `_drop` closes at once.
 
 Invariants. A client that stops reading has a deadline whatever else goes on. Lingering is bounded in time and amount. Nothing is
-written after `_linger`, `_close` or `_drop`. One deadline is in force at a time: the slow reader's if there is one, else the phase's.
+written after `_linger`, `_close` or `_drop`, which send what is held first. One deadline is in force at a time: the slow reader's if there is one, else the phase's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, cast
 
@@ -20,6 +19,9 @@ from tidegate.http.server_state import ServerState
 WRITE_HIGH_WATER_BYTES: Final = 65_536
 WRITE_LOW_WATER_BYTES: Final = 16_384
 """Unsent bytes at which `write_paused` and `write_resumed` are called; the kernel holds some more."""
+
+HELD_BYTES: Final = 16_384
+"""The most that is held for the end of a turn: joining pieces up to here costs less than a write for each."""
 
 MIN_PROGRESS_BYTES: Final = 16_384
 """A client that takes less than this in `send_timeout_s` has stopped reading."""
@@ -51,6 +53,7 @@ class ServerSocket(asyncio.Protocol):
 
     __slots__ = (
         "_client_finished",
+        "_held_output",
         "_limit_at",
         "_linger_bytes",
         "_phase",
@@ -62,11 +65,9 @@ class ServerSocket(asyncio.Protocol):
         "deadline",
         "state",
         "wake_at",
-        "write",
     )
 
     _transport: asyncio.Transport
-    write: Callable[[bytes], None]
 
     def __init__(self, state: ServerState) -> None:
         self.state = state
@@ -77,6 +78,8 @@ class ServerSocket(asyncio.Protocol):
         self._limit_at = NEVER
         """When the body must be complete, or the lingering over, whatever the pace."""
         self._linger_bytes = LINGER_BYTES
+        self._held_output = b""
+        """Written and not sent yet: for the end of the turn."""
         self._unsent = 0
         """Unsent bytes when the slow reader's deadline was set."""
         self._client_finished = False
@@ -86,8 +89,26 @@ class ServerSocket(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self.write = self._transport.write
         self._transport.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """Send this at the end of the turn, or at once where it is much."""
+        held = self._held_output
+        if len(held) + len(data) > HELD_BYTES:
+            self.flush()
+            self._transport.write(data)
+        elif held:
+            self._held_output = held + data
+        else:
+            self._held_output = data
+            self.state.outbox.add(self)
+
+    def flush(self) -> None:
+        """Send what is held."""
+        held = self._held_output
+        if held:
+            self._held_output = b""
+            self._transport.write(held)
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -152,6 +173,7 @@ class ServerSocket(asyncio.Protocol):
     def _close(self) -> None:
         """Close when everything is sent."""
         self._phase = Phase.CLOSING
+        self.flush()
         self._transport.close()
         if self._transport.get_write_buffer_size():
             self._await_reader()
@@ -161,6 +183,7 @@ class ServerSocket(asyncio.Protocol):
         if self._client_finished or self._transport.is_closing():
             self._close()
             return
+        self.flush()
         self._phase = Phase.LINGERING
         now = self.state.loop.time()
         self._limit_at = now + LINGER_TOTAL_S
@@ -182,4 +205,5 @@ class ServerSocket(asyncio.Protocol):
 
     def _drop(self) -> None:
         self._phase = Phase.CLOSING
+        self.flush()
         self._transport.abort()

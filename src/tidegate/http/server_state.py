@@ -11,6 +11,7 @@ import msgspec
 from tidegate.domain.error_object import encode_error
 from tidegate.errors import Overloaded
 from tidegate.http.deadlines import Deadlines
+from tidegate.http.outbox import Outbox
 from tidegate.http.request_head import HeadReader
 from tidegate.http.response_head import CLOSE, status_line
 from tidegate.ports import Application
@@ -76,6 +77,7 @@ class ServerState:
         "limits",
         "loop",
         "malformed",
+        "outbox",
         "overloaded_response",
         "refused_bodies",
         "rejected",
@@ -89,6 +91,7 @@ class ServerState:
         self.take_limits(limits)
         self.loop = loop
         self.head_reader = HeadReader()
+        self.outbox = Outbox(loop)
         self.deadlines: Deadlines[ServerSocket] = Deadlines(loop.time())
         self.connections: set[ServerConnection] = set()
         self.draining = False

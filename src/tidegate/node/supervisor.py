@@ -44,6 +44,8 @@ REFRESH_S = 2.0
 START_S = 60.0
 """For all workers to accept connections; a worker imports for well under a second."""
 
+_LONGER_NAME = len("worker-255.sock") - len("counting.sock")
+
 _LOG = logging.getLogger("tidegate.node")
 
 
@@ -233,9 +235,12 @@ class Supervisor:
         )
 
     def _choose_counter_socket(self, cleanup: contextlib.ExitStack) -> Path:
-        """Give a path in the state directory, or in a private temporary one when that would be too long for a socket."""
+        """Give a path in the state directory, or in a private temporary one when that would be too long for a socket.
+
+        Workers keep their own sockets beside it.
+        """
         path = self._state_directory.absolute() / "counting.sock"
-        if len(bytes(path)) <= MAX_SOCKET_PATH_BYTES:
+        if len(bytes(path)) <= MAX_SOCKET_PATH_BYTES - _LONGER_NAME:
             return path
         directory = Path(tempfile.mkdtemp(prefix="tidegate-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)

@@ -43,6 +43,8 @@ class WorkerLink:
         self.refusal: str | None = None
         """Why the worker would not start, if it said so."""
         self.interrupted = 0
+        self.said_goodbye = False
+        """It ended in order, with everything settled and recorded."""
 
     def __repr__(self) -> str:
         return f"WorkerLink(pid={self.pid}, ready={self.ready.is_set()})"
@@ -88,6 +90,7 @@ class WorkerLink:
                     case control.Drained(statistics, interrupted):
                         self.statistics = statistics
                         self.interrupted = interrupted
+                        self.said_goodbye = True
                     case _:
                         self._resolve(message)
         finally:

@@ -162,7 +162,7 @@ class WorkerSlot:
             link.kill()
             await link.exited()
             self.link = None
-            self._retired = total((self._retired, retired(link.statistics)))
+            self._retired = total((self._retired, retired(link.statistics), _lost_with(link)))
         if link.refusal is not None and not self.was_ready.is_set():
             raise ConfigurationError(link.refusal)
         return link.refusal or how_it_ended(code)
@@ -181,6 +181,12 @@ class WorkerSlot:
         except (control.ControlError, TimeoutError) as error:
             _LOG.error("worker.control_lost index=%d %s", self.index, str(error) or "it took no message")
             link.kill()
+
+
+def _lost_with(link: WorkerLink) -> WorkerStatistics:
+    """Count what ran in a worker that died: those requests were cut, and their records went with them. By its last report."""
+    running = 0.0 if link.said_goodbye else link.statistics.levels.get("gateway.requests_running", 0.0)
+    return WorkerStatistics(counters={"workers.requests_lost": running})
 
 
 class WorkerPool:

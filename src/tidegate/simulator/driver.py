@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
-from typing import assert_never
+from typing import TypeVarTuple, assert_never
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tidegate.flow.actions import (
     Authenticate,
     CancelAttempt,
     CountTokens,
+    Detach,
     EndStream,
     Finish,
     InterruptStream,
@@ -39,6 +40,7 @@ from tidegate.flow.events import (
     DrainExpired,
     Event,
     OutputStarted,
+    ReplicaLost,
     TokensCounted,
 )
 from tidegate.flow.facts import Policies, RequestFacts
@@ -52,15 +54,19 @@ from tidegate.simulator.scenario import (
     Connect,
     Cut,
     ErrorEvent,
+    HealthReport,
     Output,
     Reject,
     Respond,
     Scenario,
+    Script,
     ScriptedRequest,
-    Step,
 )
 from tidegate.wire.dialects import DIALECTS, Dialect, classify, classify_error_object
 
+Ts = TypeVarTuple("Ts")
+
+_NEVER = float("inf")
 UNKNOWN_CREDENTIAL = Unauthenticated("the key is not known")
 
 
@@ -79,67 +85,93 @@ class Simulation:
         self.scenario = scenario
         self.policies = policies if policies is not None else scenario.policies()
         self.trace: list[TracedAction] = []
+        self.running: dict[int, Client] = {}
+        """Begun and not finished, by the number of the request."""
         self.now = epoch
         self._epoch = epoch
         self._order = itertools.count()
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._clients = [_Client(self, index, request) for index, request in enumerate(scenario.requests)]
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._arrivals = iter(sorted(range(len(scenario.requests)), key=lambda index: scenario.requests[index].at_s))
 
     def run(self) -> list[TracedAction]:
         """Play everything to its end and give the trace."""
-        for client in self._clients:
-            self.at(self._epoch + client.request.at_s, client.begin)
-            if client.request.leaves_after_s is not None:
-                self.at(self._epoch + client.request.at_s + client.request.leaves_after_s, client.leave)
+        self._next_arrival()
+        for report in self.scenario.reports:
+            self.at(self._epoch + report.at_s, self._report, report)
         if self.scenario.drain_at_s is not None:
             self.at(self._epoch + self.scenario.drain_at_s, self._drain)
-        while self._heap:
-            self.now, _, happen = heapq.heappop(self._heap)
-            happen()
+        heap = self._heap
+        while heap:
+            self.now, _, happen, arguments = heapq.heappop(heap)
+            happen(*arguments)
         return self.trace
 
-    def at(self, when: float, happen: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (when, next(self._order), happen))
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the scenario's start."""
+        return self.now - self._epoch
+
+    def at(self, when: float, happen: Callable[[*Ts], None], *arguments: *Ts) -> None:
+        heapq.heappush(self._heap, (when, next(self._order), happen, arguments))
 
     def note(self, request: int, action: Action) -> None:
+        """Keep what was decided; a simulation of a long time keeps something else."""
         self.trace.append(TracedAction(self.now - self._epoch, request, action))
 
+    def _next_arrival(self) -> None:
+        index = next(self._arrivals, None)
+        if index is not None:
+            self.at(self._epoch + self.scenario.requests[index].at_s, self._arrive, index)
+
+    def _arrive(self, index: int) -> None:
+        self._next_arrival()
+        request = self.scenario.requests[index]
+        client = self.running[index] = Client(self, index, request)
+        if request.leaves_after_s is not None:
+            self.at(self.now + request.leaves_after_s, client.leave)
+        client.begin()
+
+    def _report(self, report: HealthReport) -> None:
+        news = self.policies.fleet.report(report.replica, alive=report.alive, reason=report.reason, now=self.now)
+        if news and not report.alive:
+            for client in list(self.running.values()):
+                client.feed(ReplicaLost(report.replica, report.reason))
+
     def _drain(self) -> None:
-        for client in self._clients:
-            client.drain()
+        for client in list(self.running.values()):
+            client.feed(DrainExpired())
 
 
-class _Client:
+class Client:
     """One request of the scenario and its flow."""
+
+    __slots__ = ("_attempt", "_index", "_output_told", "_simulation", "_wake_at", "flow", "request")
 
     def __init__(self, simulation: Simulation, index: int, request: ScriptedRequest) -> None:
         self.request = request
         self._simulation = simulation
         self._index = index
-        self._begun = False
         self._attempt = 0
-        self._committed = False
+        self._output_told = False
+        self._wake_at = _NEVER
         facts = RequestFacts(
             request_id=f"r{index}",
             operation=request.operation,
             credential=Secret(request.credential),
             started_at=0.0,
             path_argument=request.path_argument,
+            feature=request.feature,
+            session=request.session,
         )
         self.flow = RequestFlow(facts, simulation.policies)
 
     def begin(self) -> None:
-        self._begun = True
         self._perform(self.flow.begin(now=self._simulation.now))
 
     def leave(self) -> None:
-        self._feed(ClientLeft())
+        self.feed(ClientLeft())
 
-    def drain(self) -> None:
-        if self._begun:
-            self._feed(DrainExpired())
-
-    def _feed(self, event: Event) -> None:
+    def feed(self, event: Event) -> None:
         self._perform(self.flow.receive(event, now=self._simulation.now))
 
     def _perform(self, actions: list[Action]) -> None:
@@ -147,63 +179,69 @@ class _Client:
             self._simulation.note(self._index, action)
             self._do(action)
         wake_at = self.flow.next_timer()
-        if wake_at is not None:
-            self._simulation.at(wake_at, self._on_timer)
+        if wake_at is not None and wake_at < self._wake_at:
+            self._wake_at = wake_at
+            self._simulation.at(max(wake_at, self._simulation.now), self._on_timer, wake_at)
 
-    def _on_timer(self) -> None:
-        actions = self.flow.handle_timer(now=self._simulation.now)
-        if actions or self.flow.next_timer() is not None:
-            self._perform(actions)
+    def _on_timer(self, armed_at: float) -> None:
+        """Wake the flow; one timer counts, at or before the flow's next deadline: an early one finds nothing to do and arms again."""
+        if armed_at == self._wake_at:
+            self._wake_at = _NEVER
+            self._perform(self.flow.handle_timer(now=self._simulation.now))
 
     def _do(self, action: Action) -> None:
         match action:
             case Authenticate(credential=credential):
                 principal = self._simulation.scenario.principals.get(credential.reveal())
-                self._feed(AuthenticationRefused(UNKNOWN_CREDENTIAL) if principal is None else Authenticated(principal))
+                self.feed(AuthenticationRefused(UNKNOWN_CREDENTIAL) if principal is None else Authenticated(principal))
             case ReadBody():
-                self._feed(BodyReceived(self.request.body))
+                self.feed(BodyReceived(self.request.body))
             case CountTokens():
-                self._after(self._simulation.scenario.count_takes_s, self._count)
-            case StartAttempt(attempt=attempt):
-                self._attempt = attempt
-                self._committed = False
-                calls = self.request.calls
-                if attempt <= len(calls):
-                    self._play(attempt, calls[attempt - 1], 0)
+                self._simulation.at(self._simulation.now + self._simulation.scenario.count_takes_s, self._count)
+            case StartAttempt():
+                self._start(action)
             case CancelAttempt():
                 self._attempt = 0
-            case Relay() | Reply() | EndStream() | Answer() | SendError() | InterruptStream() | Finish():
+            case Finish():
+                del self._simulation.running[self._index]
+            case Detach() | Relay() | Reply() | EndStream() | Answer() | SendError() | InterruptStream():
                 pass  # the simulated client only needs to see it in the trace
             case _:
                 assert_never(action)
 
     def _count(self) -> None:
         tokens = self.request.counted_tokens
-        self._feed(TokensCounted(None if tokens is None else TokenCount(tokens, "scripted", exact=True)))
+        self.feed(TokensCounted(None if tokens is None else TokenCount(tokens, "scripted", exact=True)))
 
-    def _after(self, delay_s: float, happen: Callable[[], None]) -> None:
-        self._simulation.at(self._simulation.now + delay_s, happen)
+    def _start(self, action: StartAttempt) -> None:
+        self._attempt = action.attempt
+        self._output_told = False
+        simulation = self._simulation
+        script = simulation.scenario.script(self._index, action.attempt, action.replica, simulation.elapsed_s, stream=self._is_stream())
+        self._play(action.attempt, script, 0)
 
-    def _play(self, attempt: int, script: tuple[Step, ...], position: int) -> None:
+    def _play(self, attempt: int, script: Script, position: int) -> None:
         if position < len(script):
-            self._after(script[position].after_s, lambda: self._step(attempt, script, position))
+            self._simulation.at(self._simulation.now + script[position].after_s, self._step, attempt, script, position)
 
-    def _step(self, attempt: int, script: tuple[Step, ...], position: int) -> None:
+    def _step(self, attempt: int, script: Script, position: int) -> None:
         if attempt != self._attempt or self.flow.step is FlowStep.OVER:
             return  # the attempt was cancelled: its socket is closed
         step = script[position]
         if isinstance(step, Output):
             self._progress()
-            if not self._committed:
-                self._committed = True
-                self._feed(OutputStarted(attempt))
+            self._tell_output(attempt)
         else:
             if isinstance(step, Complete) and self._is_stream():
                 self._progress(output=False)
-                if not self._committed:
-                    self._feed(OutputStarted(attempt))
+                self._tell_output(attempt)
             self._tell(attempt, step)
         self._play(attempt, script, position + 1)
+
+    def _tell_output(self, attempt: int) -> None:
+        if not self._output_told:
+            self._output_told = True
+            self.feed(OutputStarted(attempt))
 
     def _is_stream(self) -> bool:
         return self.flow.request is not None and self.flow.request.stream
@@ -224,9 +262,9 @@ class _Client:
                 call.note_response(attempt, 200, now=self._simulation.now)
             case Reject():
                 call.note_response(attempt, step.status, now=self._simulation.now)
-                self._feed(self._event(attempt, step))
+                self.feed(self._event(attempt, step))
             case _:
-                self._feed(self._event(attempt, step))
+                self.feed(self._event(attempt, step))
 
     def _event(self, attempt: int, step: Complete | Reject | ErrorEvent | Break | Cut) -> Event:
         match step:
@@ -243,6 +281,8 @@ class _Client:
                 return AttemptFailed(attempt, from_call_failure(step.failure))
             case Cut():
                 return AttemptFailed(attempt, stream_cut())
+            case _:
+                assert_never(step)
 
     def _dialect(self) -> Dialect:
         call = self.flow.call

@@ -12,16 +12,25 @@ import msgspec
 
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.units import ReplicaId, UpstreamName
 from tidegate.domain.upstream import Replica, Route
 from tidegate.domain.usage import Usage
 from tidegate.flow.facts import Policies
 from tidegate.policy.caching.off import look_up
+from tidegate.policy.degradation.answers import Degradation, HeldAnswer
+from tidegate.policy.degradation.class_health import ClassHealth, ClassSettings
 from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.resilience.ladder import Ladder
+from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.policy.resilience.retry import RetryPolicy
+from tidegate.policy.resilience.retry_budget import RetryBudget
 from tidegate.policy.routing.fleet import Fleet
+from tidegate.policy.routing.router import ReadFeatures, Router, RouteSettings
 from tidegate.policy.routing.routes import RouteTable
+from tidegate.policy.routing.rules import Rule
 from tidegate.policy.shaping.identity import shape
-from tidegate.ports import CallFailure
+from tidegate.ports import CallFailure, RuleBook
+from tidegate.wire.features import read_features
 
 
 class Connect(msgspec.Struct, frozen=True, tag=True):
@@ -93,6 +102,10 @@ Script = tuple[Step, ...]
 """After its last step an upstream is silent."""
 
 
+Upstreams = Callable[[int, int, ReplicaId, float, bool], Script]
+"""(request, attempt, replica, seconds since the start, stream) -> how that attempt goes: for upstreams that follow a schedule."""
+
+
 class ScriptedRequest(msgspec.Struct, frozen=True):
     at_s: float
     body: bytes
@@ -104,6 +117,35 @@ class ScriptedRequest(msgspec.Struct, frozen=True):
     counted_tokens: int | None = 20
     """What an exact count of the prompt gives; None: the counter is down."""
     path_argument: str = ""
+    feature: str = ""
+    session: str = ""
+
+
+class HealthReport(msgspec.Struct, frozen=True):
+    """A health check, here or on another node, has found a replica dead or alive."""
+
+    at_s: float
+    replica: ReplicaId
+    alive: bool
+    reason: str = ""
+
+
+class Resilience(msgspec.Struct, frozen=True):
+    """What a scenario configures beyond targets; everything is off, as in a configuration that says nothing."""
+
+    ladders: dict[str, Ladder] = {}
+    leave: dict[UpstreamName, LeavePolicy] = {}
+    commit_after_s: float | None = None
+    budget_ratio: float = 0.2
+    budget_floor: int = 10
+    holding: dict[str, HeldAnswer] = {}
+    hold_for_s: float = 60.0
+    rule_book: RuleBook | None = None
+    hand_over: str = "Please ask a person."
+    classes: dict[str, ClassSettings] = {}
+    rules: tuple[Rule, ...] = ()
+    settings: tuple[RouteSettings, ...] = ()
+    read_features: ReadFeatures = read_features
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -118,10 +160,22 @@ class Scenario(msgspec.Struct, frozen=True):
     count_takes_s: float = 1 / 256
     drain_at_s: float | None = None
     seed: int = 7
+    resilience: Resilience = Resilience()
+    reports: tuple[HealthReport, ...] = ()
+    upstreams: Upstreams | None = None
+    """Where given, requests need no `calls`."""
+
+    def script(self, request: int, attempt: int, replica: ReplicaId, at_s: float, *, stream: bool) -> Script:
+        """Give how an attempt goes that starts at `at_s`."""
+        if self.upstreams is not None:
+            return self.upstreams(request, attempt, replica, at_s, stream)
+        calls = self.requests[request].calls
+        return calls[attempt - 1] if attempt <= len(calls) else ()
 
     def policies(
         self, *, shape: Callable[[ParsedRequest], ParsedRequest] = shape, look_up: Callable[[ParsedRequest], bytes | None] = look_up
     ) -> Policies:
+        wanted = self.resilience
         return Policies(
             limits=MemoryLimitStore(),
             routes=RouteTable(self.routes, self.listed_models),
@@ -130,4 +184,17 @@ class Scenario(msgspec.Struct, frozen=True):
             rng=Random(self.seed),  # noqa: S311  jitter, not a secret
             shape=shape,
             look_up=look_up,
+            router=Router(self.routes, settings=wanted.settings, rules=wanted.rules, read_features=wanted.read_features),
+            budget=RetryBudget(ratio=wanted.budget_ratio, floor=wanted.budget_floor),
+            ladders=wanted.ladders,
+            leave=wanted.leave,
+            commit_after_s=wanted.commit_after_s,
+            degradation=self._degradation(),
+            classes=ClassHealth(wanted.classes) if wanted.classes else None,
         )
+
+    def _degradation(self) -> Degradation | None:
+        wanted = self.resilience
+        if not wanted.holding and wanted.rule_book is None:
+            return None
+        return Degradation(wanted.holding, wanted.hold_for_s, wanted.rule_book, wanted.hand_over)

@@ -3,42 +3,66 @@
 Our own tests use exactly this; it is a public interface. Nothing here is imported by the gateway itself.
 """
 
-from tidegate.testing.endpoint import Endpoint
-from tidegate.testing.gateway_process import GatewayProcess
-from tidegate.testing.manual_clock import ManualClock
-from tidegate.testing.script import (
+from tidegate.mock import (
+    ColdStart,
+    Distribution,
+    Endpoint,
+    EngineSettings,
     Fault,
     FaultKind,
+    MockSettings,
+    ReceivedRequest,
+    RetryAfter,
+    RetryDialect,
     Script,
+    ScriptedUpstream,
     Split,
+    ThreadedUpstream,
     ToolCall,
     UsagePlace,
+    Window,
     cut_after,
+    drip_headers,
     end_after,
     error_event_after,
+    exponential,
+    finish_error_after,
     hang_before_first_token,
     hang_before_headers,
+    huge_event_at,
+    lognormal,
     malformed_event_at,
     missing_done,
+    normal,
+    rate_limited,
+    refuse_for,
     reset_after,
     reset_before_headers,
     split_at,
     split_every,
     stall_after,
+    uniform,
     words,
 )
-from tidegate.testing.scripted_upstream import ScriptedUpstream
-from tidegate.testing.threaded_upstream import ThreadedUpstream
-from tidegate.testing.upstream_connection import ReceivedRequest
+from tidegate.testing.gateway_process import GatewayProcess
+from tidegate.testing.manual_clock import ManualClock
+from tidegate.testing.redis_server import RedisServer
 from tidegate.testing.virtual_time import VirtualDeadlockError, VirtualTimeLoop, run_virtual
 
 __all__ = [
+    "ColdStart",
+    "Distribution",
     "Endpoint",
+    "EngineSettings",
     "Fault",
     "FaultKind",
     "GatewayProcess",
     "ManualClock",
+    "MockSettings",
     "ReceivedRequest",
+    "RedisServer",
+    "RetryAfter",
+    "RetryDialect",
     "Script",
     "ScriptedUpstream",
     "Split",
@@ -47,18 +71,28 @@ __all__ = [
     "UsagePlace",
     "VirtualDeadlockError",
     "VirtualTimeLoop",
+    "Window",
     "cut_after",
+    "drip_headers",
     "end_after",
     "error_event_after",
+    "exponential",
+    "finish_error_after",
     "hang_before_first_token",
     "hang_before_headers",
+    "huge_event_at",
+    "lognormal",
     "malformed_event_at",
     "missing_done",
+    "normal",
+    "rate_limited",
+    "refuse_for",
     "reset_after",
     "reset_before_headers",
     "run_virtual",
     "split_at",
     "split_every",
     "stall_after",
+    "uniform",
     "words",
 ]

@@ -25,7 +25,7 @@ from typing import Any, Self
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import Secret
-from tidegate.testing.endpoint import Endpoint
+from tidegate.mock.endpoint import Endpoint
 
 _POLL_S = 0.02
 _LOG_TAIL_BYTES = 4000  # enough for a traceback and the lines before it

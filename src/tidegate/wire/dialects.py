@@ -53,6 +53,8 @@ class Dialect(msgspec.Struct, frozen=True):
     renames: tuple[Rename, ...] = ()
     defaults: tuple[Default, ...] = ()
     error_rules: tuple[ErrorRule, ...] = ()
+    health_path: str | None = None
+    """From the server's root; None: such a server is asked for its list of models, under the base URL."""
 
 
 _OPENROUTER = Dialect(
@@ -75,6 +77,7 @@ _VLLM = Dialect(
     name="vllm",
     usage="stream_options",
     request_id_header=b"x-request-id",
+    health_path="/health",
 )
 _LLAMACPP = Dialect(
     name="llamacpp",
@@ -82,6 +85,7 @@ _LLAMACPP = Dialect(
     request_id_header=b"x-request-id",
     renames=(Rename(Operation.CHAT, "max_completion_tokens", "max_tokens"),),
     error_rules=LLAMACPP_RULES,
+    health_path="/health",
 )
 _OPENAI = Dialect(
     name="openai",

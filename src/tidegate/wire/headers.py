@@ -60,11 +60,12 @@ def client_response_headers(upstream: Headers) -> Headers:
 
 
 def _allowed(headers: Headers, names: frozenset[bytes]) -> Headers:
-    kept: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name in names:
-            kept.setdefault(name, value)
-    return tuple(kept.items())
+    kept = [field for field in headers if field[0] in names]
+    if len(kept) > 1:
+        first = dict(reversed(kept))
+        if len(first) != len(kept):
+            return tuple((name, first.pop(name)) for name, _ in kept if name in first)
+    return tuple(kept)
 
 
 # ── limits, as OpenAI and as the IETF draft (httpapi-ratelimit-headers-11) say them ───────────
@@ -156,6 +157,7 @@ def _reset_value(seconds: float) -> bytes:
 # ── when an upstream wants us back ───────────────────────────────────────────────
 
 
+_POLICY = re.compile(rb'"[^"]{0,100}"\s*;\s*r=(\d{1,15})\s*;\s*t=(\d{1,9})')
 _NUMBER = re.compile(rb"\d{1,15}(?:\.\d{0,9})?")
 _HTTP_DATE = re.compile(rb"[A-Za-z]{3}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT")
 _MONTHS = {month: number for number, month in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)}
@@ -167,7 +169,8 @@ def parse_retry_after(headers: Headers, now_epoch_s: float | None) -> float | No
     """Read in how many seconds an upstream wants to be asked again, in 0..3600; None when it does not say.
 
     In order: `retry-after-ms`, `retry-after` (seconds or HTTP date), `x-ratelimit-reset-requests|-tokens` of whatever is not
-    known to have something left, `x-ratelimit-reset` (OpenRouter's epoch, or seconds). Without `now_epoch_s`, dates are ignored.
+    known to have something left, `x-ratelimit-reset` (OpenRouter's epoch, or seconds), the `t` of the IETF draft's `ratelimit`.
+    Without `now_epoch_s`, dates are ignored.
     """
     fields = {name: value.strip() for name, value in reversed(headers)}
     wish = _number(fields.get(b"retry-after-ms"))
@@ -178,6 +181,8 @@ def parse_retry_after(headers: Headers, now_epoch_s: float | None) -> float | No
         wait = _exhausted_reset(fields)
     if wait is None:
         wait = _reset(fields.get(b"x-ratelimit-reset"), now_epoch_s)
+    if wait is None:
+        wait = _exhausted_policy(fields.get(b"ratelimit", b""))
     return None if wait is None else min(max(0.0, wait), MAX_RETRY_AFTER_S)
 
 
@@ -205,6 +210,12 @@ def _exhausted_reset(fields: dict[bytes, bytes]) -> float | None:
         wait = parse_go_duration(fields.get(b"x-ratelimit-reset-" + what, b"").decode("utf-8", "replace"))
         if wait is not None and not remaining:
             waits.append(wait)
+    return max(waits, default=None)
+
+
+def _exhausted_policy(value: bytes) -> float | None:
+    """Read the IETF draft's list of policies: the longest wait of those with nothing left."""
+    waits = [float(policy[2]) for policy in _POLICY.finditer(value) if int(policy[1]) == 0]
     return max(waits, default=None)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -25,7 +26,7 @@ MALFORMED = Malformed.MALFORMED
 
 _ANY = msgspec.json.Decoder()
 _MAX_EXACT_DIGITS = 18
-MAX_COUNT = 2**31 - 1
+MAX_COUNT: Final = 2**31 - 1
 """The largest count believed: above any context, and far below what sums, message encoders and databases cannot hold."""
 
 
@@ -49,9 +50,13 @@ def _whole_number(digits: str) -> int | float:
 
 def count(value: object) -> int:
     """Read a token count: a number >= 0, at most `MAX_COUNT`; anything else counts as 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
+    if isinstance(value, bool):
         return 0
-    return int(min(max(0, value), MAX_COUNT))
+    if isinstance(value, int):
+        return min(max(0, value), MAX_COUNT)
+    if isinstance(value, float) and math.isfinite(value):
+        return int(min(max(0.0, value), MAX_COUNT))
+    return 0
 
 
 def member(value: object, name: str) -> object:

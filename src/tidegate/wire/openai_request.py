@@ -7,22 +7,26 @@ members that we decide on must not occur twice, and their names, if written with
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import msgspec
 
-from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.request import BodyChanges, Operation, ParsedRequest
 from tidegate.domain.units import ModelName
 from tidegate.errors import ClientError, InvalidJson, InvalidParameter
 from tidegate.wire.dialects import Dialect
 from tidegate.wire.prompt_bound import chat_bound, plain_bound
-from tidegate.wire.request_heads import CHAT, COMPLETION, EMBEDDING, IDS, LISTS_OF_IDS, MEMBERS, TEXT, TEXTS, TOKENIZE, StreamOptions
+from tidegate.wire.request_heads import ABSENT, CHAT, COMPLETION, EMBEDDING, IDS, LISTS_OF_IDS, MEMBERS, TEXT, TEXTS, TOKENIZE, Message, StreamOptions
 
-_CHECKED_BYTES = 262_144
+_CHAT: Final = Operation.CHAT
+
+_CHECKED_BYTES: Final = 262_144
 """Up to this size a body is checked for being UTF-8 throughout. Of a larger one only what we decode is checked, since it would take
 milliseconds of the event loop; the upstream judges the rest."""
 _DECIDED_ON = ("model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n", "best_of")
+_CAPS: tuple[str, ...] = ("max_tokens", "max_completion_tokens")
 _QUOTED = tuple(b'"%b"' % name.encode("ascii") for name in _DECIDED_ON)
-_MAX_MEMBERS = 1_000
+_MAX_MEMBERS: Final = 1_000
 """OpenAI's API has some 40; a mapping of a million members holds the event loop for a second."""
 _MAX_PROMPTS = 10_000
 """Of one completion or embedding request, OpenAI takes 2,048 at most; a million lists of ids hold the event loop for a second."""
@@ -39,7 +43,7 @@ _HINTS = {
     "n": "send a whole number from 1 to 128, or leave it out",
     "best_of": "send a whole number from 1 to 128, or leave it out",
 }
-_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _MEMBER_NAME = re.compile(rb'[ \t\r\n,]*"([^"\\]*)"[ \t\r\n]*:[ \t\r\n]*')
@@ -77,30 +81,30 @@ def _unreadable(body: bytes) -> ClientError | None:
 
 
 def _parse(operation: Operation, body: bytes) -> ParsedRequest | ClientError:
+    if operation is _CHAT:  # first, and without looking it up in its Enum: nearly all are
+        return _parse_chat(body)
     match operation:
-        case Operation.CHAT:
-            return _parse_chat(body)
         case Operation.COMPLETION:
             return _parse_completion(body)
         case Operation.EMBEDDING:
             return _parse_embedding(body)
         case Operation.TOKENIZE:
             return _parse_tokenize(body)
-        case Operation.MODELS | Operation.MODEL:
+        case Operation.CHAT | Operation.MODELS | Operation.MODEL:
             raise AssertionError(f"{operation} has no body")
 
 
 def _parse_chat(body: bytes) -> ParsedRequest:
     head = CHAT.decode(body)
     return ParsedRequest(
-        operation=Operation.CHAT,
+        operation=_CHAT,
         model=ModelName(head.model),
         body=body,
         stream=bool(head.stream),
         wants_usage=_wants_usage(head.stream_options),
         max_completion_tokens=_larger(head.max_tokens, head.max_completion_tokens),
         choices=head.n or 1,
-        prompt_tokens_bound=chat_bound(body, has_tools=_given(head.tools) or _given(head.functions)),
+        prompt_tokens_bound=_chat_bound(body, head.messages, offers_tools=_given(head.tools) or _given(head.functions)),
     )
 
 
@@ -139,10 +143,20 @@ def _parse_tokenize(body: bytes) -> ParsedRequest | ClientError:
     if (head.prompt is None) == (head.messages is None):
         return InvalidParameter('Send either "prompt", a string, or "messages", a list as for /v1/chat/completions.', param="prompt")
     if head.messages is not None:
-        bound = chat_bound(body, has_tools=_given(head.tools))
+        bound = _chat_bound(body, head.messages, offers_tools=_given(head.tools))
     else:
         bound = plain_bound(body, prompt_bytes=0, token_ids=None, prompts=1)
     return ParsedRequest(operation=Operation.TOKENIZE, model=ModelName(head.model), body=body, prompt_tokens_bound=bound)
+
+
+def _chat_bound(body: bytes, messages: list[Message], *, offers_tools: bool) -> int:
+    has_parts = False
+    for message in messages:
+        if message.tool_calls is not ABSENT:
+            offers_tools = True
+        if message.content is not ABSENT and bytes(message.content).startswith(b"["):
+            has_parts = True
+    return chat_bound(body, has_tools=offers_tools, has_parts=has_parts)
 
 
 def _wants_usage(options: StreamOptions | None) -> bool:
@@ -150,7 +164,7 @@ def _wants_usage(options: StreamOptions | None) -> bool:
 
 
 def _given(raw: msgspec.Raw) -> bool:
-    return bytes(raw) not in (b"", b"null", b"[]")
+    return raw is not ABSENT and bytes(raw) not in (b"", b"null", b"[]")
 
 
 def _larger(one: int | None, other: int | None) -> int | None:
@@ -202,13 +216,20 @@ def _without_ambiguity(request: ParsedRequest) -> ParsedRequest | ClientError:
         return InvalidParameter(
             f"The request body has {len(members)} members at its top level; at most {_MAX_MEMBERS} are taken. Send fewer."
         )
+    body = request.body
     plain = msgspec.json.encode(members)
-    if plain == request.body or _is_plain(request.body, members):
+    if plain == body or (len(plain) < len(body) and (_is_spaced(body, members) or _is_plain(body, members))):
         return request
     for name, quoted in zip(_DECIDED_ON, _QUOTED, strict=True):
         if plain.count(quoted) < request.body.count(quoted):
             return _refuse(name, "occurs more than once")
     return msgspec.structs.replace(request, body=plain)
+
+
+def _is_spaced(body: bytes, members: dict[str, msgspec.Raw]) -> bool:
+    """Tell whether a body is these members as Python's `json.dumps` sets them out."""
+    spaced = [b'"%b": %b' % (name.encode("utf-8"), bytes(raw)) for name, raw in members.items()]
+    return body == b"{%b}" % b", ".join(spaced)
 
 
 def _is_plain(body: bytes, members: dict[str, msgspec.Raw]) -> bool:
@@ -265,17 +286,18 @@ def _not_json(body: bytes, reason: str) -> InvalidJson:
 # ── what the upstream gets ────────────────────────────────────────────────────────
 
 
-def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_usage: bool) -> bytes:
+def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_usage: bool, changes: BodyChanges | None = None) -> bytes:
     """Give the body for one upstream; the same bytes when nothing needs to change, else every untouched member's value as it was.
 
-    `ask_usage` asks a stream for its usage, if the dialect needs asking.
+    `ask_usage` asks a stream for its usage, if the dialect needs asking. `changes` lower what the client asked for, and never raise it.
     """
     asks = ask_usage and request.stream and not request.wants_usage and dialect.usage == "stream_options"
-    renames = [r for r in dialect.renames if r.operation is request.operation and b'"%b"' % r.source.encode("ascii") in request.body]
+    source = request.body if changes is None else _lowered(request, changes)
+    renames = [r for r in dialect.renames if r.operation is request.operation and b'"%b"' % r.source.encode("ascii") in source]
     defaults = [d for d in dialect.defaults if d.operation is request.operation]
     if model == request.model and not asks and not renames and not defaults:
-        return request.body
-    members = MEMBERS.decode(request.body)
+        return source
+    members = MEMBERS.decode(source)
     before = dict(members)
     if model != request.model:
         members["model"] = msgspec.Raw(msgspec.json.encode(model))
@@ -286,7 +308,31 @@ def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_us
             members[default.name] = msgspec.Raw(default.value)
     if asks:
         members["stream_options"] = _asking_for_usage(members.get("stream_options"))
-    return request.body if members == before else msgspec.json.encode(members)
+    return source if members == before else msgspec.json.encode(members)
+
+
+def _lowered(request: ParsedRequest, changes: BodyChanges) -> bytes:
+    """Set what is absent, lower what is above; the cap goes by the names that the client used, else by the operation's own."""
+    members = MEMBERS.decode(request.body)
+    cap = changes.max_completion_tokens
+    if cap is not None:
+        names = [name for name in _CAPS if name in members]
+        if not names:
+            names.append("max_completion_tokens" if request.operation is Operation.CHAT else "max_tokens")
+        for name in names:
+            members[name] = _at_most(members.get(name), cap)
+    if changes.temperature is not None:
+        members["temperature"] = _at_most(members.get("temperature"), changes.temperature)
+    return msgspec.json.encode(members)
+
+
+def _at_most(raw: msgspec.Raw | None, bound: float) -> msgspec.Raw:
+    """Keep a number that is within the bound; put the bound in the place of anything else."""
+    value: object = msgspec.json.decode(raw) if raw is not None else None
+    if isinstance(value, int | float) and value <= bound:
+        assert raw is not None
+        return raw
+    return msgspec.Raw(msgspec.json.encode(bound))
 
 
 def _renamed(members: dict[str, msgspec.Raw], source: str, target: str) -> dict[str, msgspec.Raw]:

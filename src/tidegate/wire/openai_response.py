@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -17,10 +18,10 @@ from tidegate.wire import lenient
 from tidegate.wire.dialects import Dialect, classify_error_object
 from tidegate.wire.glances import ANSWER
 
-MAX_IDENTITY_CHARS = 256
+MAX_IDENTITY_CHARS: Final = 256
 """Longest id or model name taken over from an upstream into records."""
 
-_RANK: dict[str, int] = {
+_RANK: Final[dict[str, int]] = {
     FinishReason.STOP: 0,
     FinishReason.TOOL_CALLS: 2,
     FinishReason.FUNCTION_CALL: 2,
@@ -28,7 +29,9 @@ _RANK: dict[str, int] = {
     FinishReason.CONTENT_FILTER: 4,
     FinishReason.ERROR: 5,
 }
-_RANK_OF_UNKNOWN = 1
+_RANK_OF_UNKNOWN: Final = 1
+_GENERATION_FAILED: Final = FinishReason.ERROR.value
+_EMBEDDING: Final = Operation.EMBEDDING
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -66,8 +69,19 @@ def read_answer(operation: Operation, body: bytes, dialect: Dialect) -> Answer:
         head = ANSWER.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return _read_unusual(operation, body, dialect)
+    has_answer = head.choices is not None if operation is not _EMBEDDING else bool(bytes(head.has_vectors))
+    if has_answer and not head.error:  # nearly all: what else makes an answer a failure is looked for in those without one
+        finish_reason: str | None = None
+        for choice in head.choices or ():
+            finish_reason = most_telling(finish_reason, lenient.text(choice.finish_reason))
+        return Answer(
+            lenient.read_usage(head.usage),
+            finish_reason,
+            generation_failed() if finish_reason == _GENERATION_FAILED else None,
+            identity(head.id),
+            identity(head.model),
+        )
     fields = {"error": head.error, "code": head.code, "message": head.message}
-    has_answer = head.choices is not None if operation is not Operation.EMBEDDING else bool(bytes(head.has_vectors))
     if has_answer:
         fields["choices"] = True
     reasons = [choice.finish_reason for choice in head.choices or ()]
@@ -98,7 +112,7 @@ def _answer(
     error = lenient.in_band_error({name: value for name, value in fields.items() if value is not None})
     if error is not None:
         failure = classify_error_object(dialect, error)
-    elif finish_reason == FinishReason.ERROR:
+    elif finish_reason == _GENERATION_FAILED:
         failure = generation_failed()
     elif "choices" not in fields:
         failure = unreadable("The upstream's answer has status 200 and neither an answer nor an error in it.")

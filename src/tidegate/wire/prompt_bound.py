@@ -14,18 +14,20 @@ Lists of token ids count by their ids.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-TEMPLATE_TOKENS = 128
+TEMPLATE_TOKENS: Final = 128
 """Default system messages and the prompt for the answer; the longest known to us (gpt-oss) takes about 100."""
-TOOLS_TOKENS = 512
+TOOLS_TOKENS: Final = 512
 """The instructions that templates print around tool definitions; Qwen's take about 250."""
 PLAIN_TOKENS = 8
 """Marks of beginning and end where no template is applied."""
 IMAGE_TOKENS = 16_384
 """The most that the Qwen-VL family makes of one picture."""
 
-_HARMLESS_BYTES = bytes(set(range(256)) - {0xCC, 0xCD, 0xD2, *range(0xD6, 0xE4), 0xEA, *range(0xEF, 256)})
+_HARMLESS_BYTES: Final = bytes(set(range(256)) - {0xCC, 0xCD, 0xD2, *range(0xD6, 0xE4), 0xEA, *range(0xEF, 256)})
 """Bytes of UTF-8 that begin no character which NFC can lengthen, alone or by a mark: ASCII, continuation
 bytes, Latin, most of Chinese, Hangul.
 
@@ -59,12 +61,12 @@ def nfc_surplus(body: bytes) -> int:
     return _NFC_SURPLUS * len(leads) + (_NFC_SURPLUS_OF_FOUR_BYTES - _NFC_SURPLUS) * of_four
 
 
-def chat_bound(body: bytes, *, has_tools: bool) -> int:
-    """Bound the prompt of a conversation."""
+def chat_bound(body: bytes, *, has_tools: bool, has_parts: bool) -> int:
+    """Bound the prompt of a conversation; `has_tools`: tools or calls of tools, `has_parts`: the content of some message is a list."""
     bound = len(body) + nfc_surplus(body) + TEMPLATE_TOKENS
-    if has_tools or b'"tool_calls"' in body:
+    if has_tools:
         bound += TOOLS_TOKENS + body.count(b",") + body.count(b":")
-    if b'"image_url"' in body:
+    if has_parts and b'"image_url"' in body:
         bound += _picture_difference(body)
     return bound
 

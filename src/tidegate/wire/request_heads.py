@@ -11,18 +11,20 @@ import msgspec
 from msgspec import Meta
 
 MAX_MODEL_CHARS = 256
-_ABSENT = msgspec.Raw()
+ABSENT = msgspec.Raw()
 _Model = Annotated[str, Meta(min_length=1, max_length=MAX_MODEL_CHARS)]
 _Cap = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Choices = Annotated[int, Meta(ge=1, le=128)]
 _TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class _Message(msgspec.Struct, gc=False):
+class Message(msgspec.Struct, gc=False):
     role: Annotated[str, Meta(min_length=1)]
+    content: msgspec.Raw = ABSENT
+    tool_calls: msgspec.Raw = ABSENT
 
 
-_Messages = Annotated[list[_Message], Meta(min_length=1)]
+_Messages = Annotated[list[Message], Meta(min_length=1)]
 
 
 class StreamOptions(msgspec.Struct, gc=False):
@@ -37,8 +39,8 @@ class ChatHead(msgspec.Struct, gc=False):
     max_tokens: _Cap | None = None
     max_completion_tokens: _Cap | None = None
     n: _Choices | None = None
-    tools: msgspec.Raw = _ABSENT
-    functions: msgspec.Raw = _ABSENT
+    tools: msgspec.Raw = ABSENT
+    functions: msgspec.Raw = ABSENT
 
 
 class CompletionHead(msgspec.Struct, gc=False):
@@ -61,7 +63,7 @@ class TokenizeHead(msgspec.Struct, gc=False):
     model: _Model
     prompt: str | None = None
     messages: _Messages | None = None
-    tools: msgspec.Raw = _ABSENT
+    tools: msgspec.Raw = ABSENT
 
 
 CHAT = msgspec.json.Decoder(ChatHead)

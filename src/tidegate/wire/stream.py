@@ -139,6 +139,10 @@ class StreamCodec:
             return b""
         return self._judge(rest + (b"\n" if rest.endswith(b"\n") else b"\n\n"))
 
+    def interpose(self) -> None:
+        """Something of the gateway's own goes out after the last event: an LF that would complete its line end is then left out."""
+        self._last_was_relayed = False
+
     def _take_stock(self) -> None:
         """Notice, after the long way, an event beyond the bound, and whether the next chunk may take the short way."""
         if self._splitter.overflowed and not self._over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -21,6 +22,10 @@ class StandingLoop:
 
     def time(self) -> float:
         return self.now
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Make every turn end at once."""
+        callback()
 
 
 class RecordingTransport(asyncio.Transport):

@@ -13,7 +13,19 @@ from tidegate.domain.request import Operation
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import FailureScope, Replica, Route, Target, Timeouts, UpstreamFailure
 from tidegate.errors import InvalidJson, Unauthenticated
-from tidegate.flow.actions import Action, EndStream, Finish, InterruptStream, Relay, Reply, SendError, StartAttempt
+from tidegate.flow.actions import (
+    Action,
+    Answer,
+    CancelAttempt,
+    Detach,
+    EndStream,
+    Finish,
+    InterruptStream,
+    Relay,
+    Reply,
+    SendError,
+    StartAttempt,
+)
 from tidegate.flow.events import (
     AttemptCompleted,
     AttemptFailed,
@@ -26,13 +38,32 @@ from tidegate.flow.events import (
     DriverFailed,
     Event,
     OutputStarted,
+    ReplicaLost,
     TokensCounted,
 )
 from tidegate.flow.facts import RequestFacts
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.policy.degradation.answers import HeldAnswer
+from tidegate.policy.degradation.class_health import ClassSettings
+from tidegate.policy.resilience.ladder import Ladder
+from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.ports import CallFailure, CallFailureKind, TokenCount
 from tidegate.simulator.driver import Simulation, TracedAction, simulate
-from tidegate.simulator.scenario import Break, Complete, Connect, Cut, ErrorEvent, Output, Reject, Respond, Scenario, ScriptedRequest, Step
+from tidegate.simulator.scenario import (
+    Break,
+    Complete,
+    Connect,
+    Cut,
+    ErrorEvent,
+    HealthReport,
+    Output,
+    Reject,
+    Resilience,
+    Respond,
+    Scenario,
+    ScriptedRequest,
+    Step,
+)
 
 BODIES = {
     Operation.CHAT: (
@@ -118,6 +149,28 @@ def worlds(draw: st.DrawFn) -> Scenario:
         routes=(route,),
         drain_at_s=draw(st.none() | delays.map(lambda delay: delay * 8)),
         seed=draw(st.integers(0, 1000)),
+        resilience=draw(resiliences()),
+        reports=tuple(draw(st.lists(reports, max_size=3))),
+    )
+
+
+reports = st.builds(HealthReport, delays.map(lambda delay: delay * 5), st.sampled_from(["a/0", "b/0"]).map(ReplicaId), st.booleans())
+
+
+@st.composite
+def resiliences(draw: st.DrawFn) -> Resilience:
+    """Half of the worlds configure nothing; the others some of what there is."""
+    if draw(st.booleans()):
+        return Resilience()
+    keep = LeavePolicy(draw(st.none() | delays))
+    smaller = Target(UpstreamName("b"), ModelName("tiny"))
+    return Resilience(
+        ladders=draw(st.sampled_from([{}, {"m": Ladder(smaller=smaller)}, {"m": Ladder()}])),
+        leave=draw(st.sampled_from([{}, {UpstreamName("a"): keep}])),
+        commit_after_s=draw(st.none() | st.integers(1, 64).map(lambda ticks: ticks / 16)),
+        budget_floor=draw(st.sampled_from([0, 10])),
+        holding=draw(st.sampled_from([{}, {"default": HeldAnswer("One moment.")}])),
+        classes=draw(st.sampled_from([{}, {"m": ClassSettings(smaller, min_calls=1)}])),
     )
 
 
@@ -184,12 +237,35 @@ def test_no_attempt_starts_after_the_commit_point(world: Scenario) -> None:
             assert StartAttempt not in after
             assert Reply not in after
             assert SendError not in after
-        responses = kinds.count(Relay) + kinds.count(Reply) + kinds.count(SendError)
+            assert Answer not in after
+        responses = kinds.count(Relay) + kinds.count(Reply) + kinds.count(SendError) + kinds.count(Answer)
         record = next(action.record for action in actions if isinstance(action, Finish))
         left_unanswered = record.outcome == "client_cancelled" and record.status == 0
         if request.operation.is_call and not left_unanswered:
             assert responses == 1
         assert kinds.count(EndStream) + kinds.count(InterruptStream) <= kinds.count(Relay)
+
+
+@given(worlds())
+def test_nothing_is_sent_or_begun_for_a_client_that_is_gone(world: Scenario) -> None:
+    """Law: after a client left, its call may end and be recorded, and that is all."""
+    trace = simulate(world)
+    for index in range(len(world.requests)):
+        kinds = [type(action) for action in _of(trace, index)]
+        if Detach in kinds:
+            assert set(kinds[kinds.index(Detach) + 1 :]) <= {CancelAttempt, Finish}
+
+
+@given(worlds())
+def test_extra_attempts_stay_within_their_budget(world: Scenario) -> None:
+    """Law: beyond the share and the floor no attempt starts, but for calls that leave a dead replica or an option of ours."""
+    trace = simulate(world)
+    records = [entry.action.record for entry in trace if isinstance(entry.action, Finish)]
+    extra = sum(max(0, len(record.attempts) - 1) for record in records)
+    forced = sum(attempt.result in ("lost", "status_400") for record in records for attempt in record.attempts)
+    began = sum(bool(record.attempts) for record in records)
+    assert extra - forced <= world.resilience.budget_floor + world.resilience.budget_ratio * began
+    assert all(len(record.attempts) <= world.retry.max_attempts for record in records)
 
 
 @given(worlds())
@@ -214,7 +290,7 @@ class _Nervous(Simulation):
         return super().run()
 
     def _poke(self) -> None:
-        for client in self._clients:
+        for client in list(self.running.values()):
             wake_at = client.flow.next_timer()
             if wake_at is not None and wake_at > self.now:
                 assert client.flow.handle_timer(now=self.now) == []
@@ -240,16 +316,19 @@ EVENTS: tuple[Event, ...] = (
     *(make(attempt) for attempt in (1, 2, 3) for make in (OutputStarted,)),
     *(AttemptCompleted(attempt, None, "stop") for attempt in (1, 2)),
     *(AttemptFailed(attempt, FAILURE) for attempt in (1, 2, 3)),
+    ReplicaLost(ReplicaId("a/0"), "silent"),
+    ReplicaLost(ReplicaId("a/1"), "silent"),
     ClientLeft(),
     DrainExpired(),
     DriverFailed(),
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 64)), max_size=25))
-def test_any_sequence_of_events_is_survived(moves: list[tuple[Event, int]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 64)), max_size=25), resiliences())
+def test_any_sequence_of_events_is_survived(moves: list[tuple[Event, int]], resilience: Resilience) -> None:
     """Law: whatever a driver reports, in whatever order, a flow ends at most once and leaves nothing outstanding when told to end."""
-    world = Scenario((), {}, (Replica(ReplicaId("a/0"), UpstreamName("a"), "vllm", CLOCKS),), (Route("m", (Target(UpstreamName("a")),)),))
+    replicas = tuple(Replica(ReplicaId(f"a/{index}"), UpstreamName("a"), "vllm", CLOCKS) for index in range(2))
+    world = Scenario((), {}, replicas, (Route("m", (Target(UpstreamName("a")),)),), resilience=resilience)
     policies = world.policies()
     flow = RequestFlow(RequestFacts("r", Operation.CHAT, Secret("s"), 0.0), policies)
     now = 0.0
@@ -259,6 +338,7 @@ def test_any_sequence_of_events_is_survived(moves: list[tuple[Event, int]]) -> N
         actions += flow.receive(event, now=now)
         actions += flow.handle_timer(now=now)
     actions += flow.receive(ClientLeft(), now=now)
+    actions += flow.receive(DrainExpired(), now=now)  # a call that outlived its client ends now
     assert [type(action) for action in actions].count(Finish) == 1
     assert isinstance(actions[-1], Finish)
     statistics = policies.limits.statistics(now=now)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
-from tidegate.domain.upstream import Replica, Route, Target
+from tidegate.domain.upstream import FailureScope, Replica, Route, Target, UpstreamFailure
 from tidegate.errors import InternalError, RateLimited
-from tidegate.flow.actions import Answer, Finish, SendError
+from tidegate.flow.actions import Answer, Finish, Relay, SendError
 from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import AttemptCompleted, Authenticated, BodyReceived, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.flow.succession import Succession
 from tidegate.policy.metering.limit_store import MemoryLimitStore
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
+from tidegate.policy.routing.router import Plan
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Denied, LimitName
@@ -73,21 +77,23 @@ def test_flows_show_where_they_stand() -> None:
     policies = _policies()
     assert repr(_flow(policies)) == "RequestFlow(r1, chat, waits for authentication)"
     request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT)
-    call = CallFlow(request, policies.routes.routes[0], policies.fleet, policies.retry, policies.rng)
+    call = CallFlow(request, Plan(policies.routes.routes[0]), policies)
     assert repr(call) == "CallFlow(waiting, attempt 0)"
     assert call.next_timer() is None
     assert call.handle_timer(now=0.0) == []
     assert call.abandon(now=0.0) == []
     assert call.phase is Phase.OVER
+    assert call.handle_timer(now=0.0) == []
+    choice = policies.fleet.choose(policies.routes.routes[0], ModelName("m"), (), now=0.0)
+    assert choice is not None
+    assert repr(Succession(policies, request, policies.routes.routes[0], choice)) == "Succession(0 exhausted, next rungs: none)"
     assert call.next_timer() is None
 
 
 def test_late_notes_of_an_earlier_attempt_move_no_clock() -> None:
     """Only the running attempt's connection and answer count."""
     policies = _policies()
-    call = CallFlow(
-        ParsedRequest(Operation.CHAT, ModelName("m"), CHAT), policies.routes.routes[0], policies.fleet, policies.retry, policies.rng
-    )
+    call = CallFlow(ParsedRequest(Operation.CHAT, ModelName("m"), CHAT), Plan(policies.routes.routes[0]), policies)
     call.begin(now=0.0)
     connect_deadline = call.next_timer()
     call.note_connected(7, now=1.0)
@@ -103,11 +109,21 @@ def test_an_attempt_remembers_what_its_upstream_calls_it() -> None:
     """Whoever asks the provider about a call needs the provider's name for it."""
     policies = _policies()
     request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT)
-    call = CallFlow(request, policies.routes.routes[0], policies.fleet, policies.retry, policies.rng)
+    call = CallFlow(request, Plan(policies.routes.routes[0]), policies)
     call.begin(now=0.0)
     call.note_response(1, 200, "gen-7", now=1.0)
     call.receive(AttemptCompleted(1, None, "stop"), now=2.0)
     assert call.attempts[0].upstream_request_id == "gen-7"
+
+
+def test_output_begins_once() -> None:
+    """A driver that reports it again changes neither the time to first token nor the response."""
+    policies = _policies()
+    call = CallFlow(ParsedRequest(Operation.CHAT, ModelName("m"), CHAT, stream=True), Plan(policies.routes.routes[0]), policies)
+    call.begin(now=0.0)
+    assert call.receive(OutputStarted(1), now=1.0) == [Relay(1)]
+    assert call.receive(OutputStarted(1), now=2.0) == []
+    assert call.first_output_at == 1.0
 
 
 def test_an_event_before_any_call_is_ignored() -> None:
@@ -136,10 +152,15 @@ def test_a_model_nobody_knows_is_answered_with_what_there_is() -> None:
 
 
 def test_nothing_to_serve_is_told_apart_from_a_pause() -> None:
-    """A pause that upstreams asked for is a 429 with its end; anything else a 503."""
-    pause, nothing = no_replica("m", 7.2), no_replica("m", None)
+    """A pause that upstreams asked for is a 429 with its end; anything else a 503, with the end of a breaker's pause if there is one."""
+    nobody = UpstreamFailure(FailureScope.MODEL, retryable=True, message="nobody")
+    pause = no_replica("m", msgspec.structs.replace(nobody, retry_after_s=7.2, rate_limited=True))
     assert (429, 7.2) == (pause.status, pause.retry_after_s)
     assert "in 8 s" in pause.message
+    left_alone = no_replica("m", msgspec.structs.replace(nobody, retry_after_s=0.4))
+    assert (503, 0.4) == (left_alone.status, left_alone.retry_after_s)
+    assert "failed a moment ago" in left_alone.message
+    nothing = no_replica("m", nobody)
     assert (503, 1.0) == (nothing.status, nothing.retry_after_s)
 
 
@@ -149,3 +170,35 @@ def test_a_refused_request_is_told_when_to_come_back() -> None:
     assert isinstance(error, RateLimited)
     assert error.retry_after_s == 41.5
     assert "5 requests per minute" in error.message
+
+
+def test_a_late_first_output_is_told_once_to_the_fleet() -> None:
+    """At three seconds, while it is awaited; when it comes it is no second one. Whole answers have no first output to be late."""
+    policies = _policies()
+    for stream, late in ((True, 1), (False, 0)):
+        told: list[float] = []
+        fleet = _Telling([Replica(ReplicaId("a/0"), UpstreamName("a"), "vllm")], told)
+        request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT, stream=stream)
+        call = CallFlow(request, Plan(policies.routes.routes[0]), msgspec.structs.replace(policies, fleet=fleet))
+        call.begin(now=0.0)
+        call.note_connected(1, now=0.1)
+        call.note_response(1, 200, now=0.2)
+        for now in (2.9, 3.0, 3.1):
+            assert call.handle_timer(now=now) == []
+        assert late == len(told)
+        if stream:
+            assert call.receive(OutputStarted(1), now=8.0) == [Relay(1, None)]
+            call.handle_timer(now=9.0)
+        assert [3.0] * late == told
+
+
+class _Telling(Fleet):
+    """A fleet that notes when it is told of late output."""
+
+    def __init__(self, replicas: list[Replica], told: list[float]) -> None:
+        super().__init__(replicas)
+        self._told = told
+
+    def output_overdue(self, replica: ReplicaId, *, now: float, began_at: float) -> None:
+        self._told.append(now)
+        super().output_overdue(replica, now=now, began_at=began_at)

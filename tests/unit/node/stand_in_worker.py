@@ -82,6 +82,7 @@ class StandIn:
         self.streams: set[Exchanged] = set()
         self.requests = 0
         self.draining = False
+        self.peer_socket: Path | None = None
 
     def application(self, exchange: Exchange) -> Exchanged:
         self.requests += 1

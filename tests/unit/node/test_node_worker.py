@@ -45,6 +45,10 @@ class FakeWorker:
             self.idle.set()
 
     @property
+    def peer_socket(self) -> None:
+        return None
+
+    @property
     def application(self) -> Application:
         def refuse(exchange: Exchange) -> ExchangeReceiver:
             raise AssertionError(exchange)

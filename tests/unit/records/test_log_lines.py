@@ -7,9 +7,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.adapters.records.lines import LogFormat, line_format, request_fields
+from tidegate.adapters.records.lines import LogFormat, line_format, request_fields, request_format
 from tidegate.domain.outcome import Outcome
-from tidegate.domain.record import RequestRecord
+from tidegate.domain.record import AttemptRecord, RequestRecord
+from tidegate.domain.usage import Evidence, Usage
 
 AT = 1_700_000_000.0
 
@@ -52,3 +53,35 @@ def test_the_request_line_has_a_fixed_set_of_fields() -> None:
         *("duration_ms", "ttft_ms", "upstream_ms", "attempts", "prompt_tokens", "cached_tokens", "completion_tokens"),
         *("evidence", "finish_reason", "degraded", "trace_id"),
     }
+
+
+TEXTS = st.one_of(
+    st.sampled_from(["", "stop", "req_0123456789abcdef01234567", "0" * 32, "qwen3.6-plus", 'a "b"', "m" * 400]), st.text(max_size=8)
+)
+
+
+@given(
+    texts=st.tuples(*[TEXTS] * 6),
+    reason=st.none() | TEXTS,
+    cause=st.none() | TEXTS,
+    ttft_s=st.none() | st.floats(0, 1e6),
+    duration_s=st.floats(0, 1e6),
+    cached=st.integers(0, 2),
+    tries=st.integers(0, 2),
+)
+def test_law_the_request_line_made_in_one_step_equals_the_general_one(
+    texts: tuple[str, ...], reason: str | None, cause: str | None, ttft_s: float | None, duration_s: float, cached: int, tries: int
+) -> None:
+    """Expected what the general form writes of `request_fields`, for every record and in both formats."""
+    request_id, model, upstream, tenant, key_id, trace_id = texts
+    attempts = tuple(AttemptRecord(number, "up/0", "ok") for number in range(tries))
+    record = RequestRecord(
+        request_id, AT, "chat", Outcome.OK, 200, duration_s, key_id=key_id, tenant=tenant, model=model, upstream=upstream,
+        stream=ttft_s is not None, cause=cause, ttft_s=ttft_s, upstream_s=duration_s / 2, usage=Usage(472, 128, cached),
+        evidence=Evidence.REPORTED, finish_reason=reason, attempts=attempts, trace_id=trace_id,
+    )  # fmt: skip
+    for log_format in LogFormat:
+        write = request_format(log_format)
+        expected = line_format(log_format)(AT + duration_s, "info", "request.finished", request_fields(record))
+        assert write(record) == expected
+        assert write(record) == expected, "nor does what it remembers change it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.mock.answers import compose, read_asked
+from tidegate.mock.staging import cut, stream_pieces
 from tidegate.testing import (
     Fault,
     FaultKind,
@@ -38,7 +41,6 @@ from tidegate.testing import (
     stall_after,
     words,
 )
-from tidegate.testing.answers import read_asked, stream
 
 T = TypeVar("T")
 CHAT: dict[str, Any] = {"model": "scripted", "messages": [{"role": "user", "content": "say something"}]}
@@ -410,17 +412,14 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 @settings(deadline=None, max_examples=60)
 def test_law_splitting_changes_no_byte(every: int | None, at: list[int]) -> None:
     """However the body is cut, its bytes are the same; no piece is empty and none longer than asked."""
-    from tidegate.testing.scripted_upstream import _cut
-    from tidegate.testing.upstream_connection import Piece
-
     script = Script(pieces=("水", "🌊", " tide"), first_token_s=0.5, newline="\r\n")
-    events, _ = stream(script, read_asked("/v1/chat/completions", STREAM))
-    pieces = [Piece(event.delay_s, event.block) for event in events]
-    cut = _cut(pieces, Split(every=every, at=tuple(at)))
+    asked = read_asked("/v1/chat/completions", STREAM)
+    pieces, _ = stream_pieces(script, asked, compose(script, asked), random.Random(0))
+    cuts = cut(pieces, Split(every=every, at=tuple(at)))
     whole = b"".join(piece.payload for piece in pieces)
-    assert b"".join(piece.payload for piece in cut) == whole
-    assert all(0 < len(piece.payload) <= (every or len(whole)) for piece in cut)
-    assert sum(piece.delay_s for piece in cut) == 0.5
+    assert b"".join(piece.payload for piece in cuts) == whole
+    assert all(0 < len(piece.payload) <= (every or len(whole)) for piece in cuts)
+    assert sum(piece.delay_s for piece in cuts) == 0.5
 
 
 def test_split_bodies_arrive_in_the_pieces_asked_for() -> None:

@@ -151,6 +151,10 @@ def test_go_durations_are_read_or_refused(text: str, expected: float | None) -> 
         ({b"x-ratelimit-reset": b"20"}, 20.0),
         ({b"x-ratelimit-reset": b"1m0s"}, 60.0),
         ({b"x-ratelimit-reset": b"later"}, None),
+        ({b"ratelimit": b'"default";r=0;t=2'}, 2.0),
+        ({b"ratelimit": b'"burst";r=0;t=2, "daily"; r=0; t=30, "tokens";r=5;t=60'}, 30.0),
+        ({b"ratelimit": b'"default";r=5;t=60'}, None),
+        ({b"ratelimit": b"limit=1"}, None),
     ],
 )
 def test_the_upstreams_wish_is_read_from_wherever_it_is(headers: dict[bytes, bytes], expected: float | None) -> None:

@@ -19,13 +19,13 @@ from pathlib import Path
 import msgspec
 
 from tidegate.adapters.records.files import RotatingFile, SpillFile
-from tidegate.adapters.records.lines import LogFormat, Value, line_format, request_fields, without_credentials
+from tidegate.adapters.records.lines import LogFormat, Value, line_format, request_format, without_credentials
 from tidegate.adapters.records.sink import LogSink
 from tidegate.domain.record import RequestRecord
 
 INTERVAL_S = 0.05
 """Longest time a record waits for the thread when all is well."""
-WAKE_AT = 16
+WAKE_AT = 32
 """Waiting records that wake the thread early, so that a burst does not make one long write."""
 BATCH = 64
 """Records encoded at a time: about half a millisecond of the interpreter's lock, which the event loop needs too."""
@@ -80,10 +80,11 @@ class JsonLinesRecorder:
         self._capacity = queue_records
         self._sink = sink
         self._line = line_format(log_format)
+        self._request_line = request_format(log_format)
         self._clock = clock
         self._wake = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name=f"recorder-{worker}", daemon=True)
+        self._writer = threading.Thread(target=self._run, name=f"recorder-{worker}", daemon=True)
         self._encoder = msgspec.json.Encoder()
         self._state = RecorderState.WRITING
         self._retry_at = 0.0
@@ -98,7 +99,7 @@ class JsonLinesRecorder:
         self._dropping = False
 
     def start(self) -> None:
-        self._thread.start()
+        self._writer.start()
 
     def record(self, record: RequestRecord) -> None:
         queue = self._queue
@@ -114,10 +115,10 @@ class JsonLinesRecorder:
         """Write what waits, then stop; False when that took longer than `deadline_s` and records were left behind. Blocks."""
         self._closing = True
         self._wake.set()
-        if self._thread.ident is None:
+        if self._writer.ident is None:
             return not self._queue
-        self._thread.join(deadline_s)
-        return not self._thread.is_alive() and not self._held and not self._queue
+        self._writer.join(deadline_s)
+        return not self._writer.is_alive() and not self._held and not self._queue
 
     def statistics(self) -> RecorderStatistics:
         return RecorderStatistics(
@@ -167,14 +168,16 @@ class JsonLinesRecorder:
             if not self._store(block):
                 break
             self._written += len(self._held)
-            self._sink.write(
-                [self._line(each.started_at + each.duration_s, "info", "request.finished", request_fields(each)) for each in self._held]
-            )
+            self._sink.write([self._request_line(each) for each in self._held])
             self._held = []
         self._tell_drops()
 
     def _encode(self, batch: list[RequestRecord]) -> bytes:
         """Encode all that can be; a record that no encoder accepts is dropped and told."""
+        try:
+            return self._encoder.encode_lines(batch)
+        except (ValueError, TypeError):
+            pass  # one of them: see which
         lines: list[bytes] = []
         for record in tuple(batch):
             try:

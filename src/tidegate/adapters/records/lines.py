@@ -11,22 +11,31 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from tidegate.domain.record import RequestRecord
 
-MAX_VALUE_CHARS = 300
+MAX_VALUE_CHARS: Final = 300
 """Enough for any id, model name or error text; keeps a line far below what a pipe takes at once."""
+
+REQUEST_FINISHED: Final = "request.finished"
 
 Value = str | int | float | bool | None
 LineFormat = Callable[[float, str, str, Mapping[str, Value]], str]
 """(instant, level, event, fields) -> one line with its newline. Words may follow the event's name after a space."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./:-]{1,300}")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:-]{1,300}")
 """Most values: nothing to cut, escape or quote."""
 _NEVER_TWICE = frozenset({"request_id", "trace_id", "cause"})
-_REMEMBERED = 1024  # models, tenants, keys: the busy ones of a second or so
+_REMEMBERED: Final = 1024  # models, tenants, keys: the busy ones of a second or so
+_OUR_LONGEST_ID: Final = 32
+_ORDINARY: Final = (
+    "%s info request.finished request_id=%s operation=%s outcome=%s status=%d%s stream=%s duration_ms=%.1f%s upstream_ms=%.1f"
+    " prompt_tokens=%d%s completion_tokens=%d evidence=%s%s%s\n"
+)
+"""Not an f-string: compiled, each of its numbers with a format would cost as much as all of this."""
 _NEEDS_QUOTES = re.compile(r"""[\s"=\\]""")
 
 _MASK = "****"
@@ -38,9 +47,7 @@ _SECRETS = (
     (re.compile(r"(https?://)[^\s/@]+@"), rf"\1{_MASK}@"),
 )
 """Our keys, credentials of HTTP, the usual shape of providers' keys, JSON Web Tokens, and passwords in addresses."""
-_CHOSEN_BY_OTHERS = ("request_id", "model", "cause", "finish_reason")
-"""Fields of a record whose text comes from clients and upstreams."""
-_SUSPECT = re.compile(r"[tspr][gk]-|eyJ|//|(?i:bearer|basic)")
+_SUSPECT: Final = re.compile(r"[tspr][gk]-|eyJ|//|(?i:bearer|basic)")
 """Part of whatever a pattern above matches: tells most texts harmless in one search."""
 
 
@@ -54,11 +61,17 @@ def line_format(log_format: LogFormat) -> LineFormat:
     return json_line if log_format is LogFormat.JSON else LogfmtLines()
 
 
+def request_format(log_format: LogFormat) -> Callable[[RequestRecord], str]:
+    """Give what writes the line of a finished request in this format; for one thread."""
+    return json_request_line if log_format is LogFormat.JSON else LogfmtLines().request
+
+
 class LogfmtLines:
     """Writes logfmt, one line a call. Remembers how recurring texts look, and the second it is in: a line is written for every request."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
+        self._callers: dict[tuple[str, str, str, str], str] = {}
         self._second = -1
         self._stamp = ""
 
@@ -75,6 +88,51 @@ class LogfmtLines:
                 parts.append(f"{key}={value}")
         return " ".join(parts) + "\n"
 
+    def request(self, record: RequestRecord) -> str:
+        """Write the line of a finished request: what `__call__` makes of its `request_fields`, in one step where it is an ordinary one."""
+        if record.error_code is not None or record.cause is not None or record.degraded is not None or len(record.attempts) != 1:
+            return self(record.started_at + record.duration_s, "info", REQUEST_FINISHED, request_fields(record))
+        usage, reason, ttft_s = record.usage, record.finish_reason, record.ttft_s
+        ttft = "" if ttft_s is None else " ttft_ms=%.1f" % (ttft_s * 1000)  # noqa: UP031  see `_ORDINARY`
+        cached = f" cached_tokens={usage.cached_tokens}" if usage.cached_tokens else ""
+        finish = f" finish_reason={self._known.get(reason) or self._text('finish_reason', reason)}" if reason is not None else ""
+        trace = f" trace_id={self._unique('trace_id', record.trace_id)}" if record.trace_id else ""
+        duration_s = record.duration_s
+        return _ORDINARY % (
+            self._timestamp(record.started_at + duration_s),
+            self._unique("request_id", record.request_id),
+            record.operation,
+            record.outcome,
+            record.status,
+            self._caller(record),
+            "true" if record.stream else "false",
+            duration_s * 1000,
+            ttft,
+            record.upstream_s * 1000,
+            usage.prompt_tokens,
+            cached,
+            usage.completion_tokens,
+            record.evidence,
+            finish,
+            trace,
+        )
+
+    def _unique(self, key: str, value: str) -> str:
+        """Show an id; those that we make need no second look."""
+        plain = (value.isalnum() or value.isidentifier()) and value.isascii() and len(value) <= _OUR_LONGEST_ID
+        return value if plain else self._text(key, value)
+
+    def _caller(self, record: RequestRecord) -> str:
+        """Show what many requests share: whose it was, and what was asked for."""
+        shared = (record.model, record.upstream, record.tenant, record.key_id)
+        shown = self._callers.get(shared)
+        if shown is None:
+            if len(self._callers) >= _REMEMBERED:
+                self._callers.clear()
+            names = zip(("model", "upstream", "tenant", "key"), shared, strict=True)
+            shown = self._callers[shared] = "".join([f" {name}={self._text(name, value)}" for name, value in names if value])
+        return shown
+
     def _text(self, key: str, value: str) -> str:
         text = value if _PLAIN.fullmatch(value) else _cut(value)
         shown = text if text and text.isprintable() and not _NEEDS_QUOTES.search(text) else _quoted(text)
@@ -89,7 +147,7 @@ class LogfmtLines:
         second = int(at)
         if second != self._second:
             self._second, self._stamp = second, timestamp(second)[:-4]
-        return f"{self._stamp}{int((at - second) * 1000):03d}Z"
+        return "%s%03dZ" % (self._stamp, int((at - second) * 1000))  # noqa: UP031  see `_ORDINARY`
 
 
 def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
@@ -101,9 +159,13 @@ def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) ->
     return msgspec.json.encode(entry).decode() + "\n"
 
 
+def json_request_line(record: RequestRecord) -> str:
+    return json_line(record.started_at + record.duration_s, "info", REQUEST_FINISHED, request_fields(record))
+
+
 def masked(text: str) -> str:
     """Hide what looks like a credential."""
-    if _SUSPECT.search(text) is None:
+    if text.isidentifier() or _SUSPECT.search(text) is None:  # every pattern needs more than letters, digits and underscores
         return text
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
@@ -112,13 +174,22 @@ def masked(text: str) -> str:
 
 def without_credentials(record: RequestRecord) -> RequestRecord:
     """Mask credentials in what others chose, and bound it: someone will paste a key where the model's name belongs."""
-    changed = {name: masked(text) for name in _CHOSEN_BY_OTHERS if (text := getattr(record, name))}
-    reason = changed.get("finish_reason", "")
-    if len(reason) > MAX_VALUE_CHARS:
-        changed["finish_reason"] = _cut(reason)
-    if all(text is getattr(record, name) for name, text in changed.items()):
+    request_id, model, cause, reason = record.request_id, record.model, record.cause, record.finish_reason
+    clean_id, clean_model = masked(request_id), masked(model)
+    clean_cause = masked(cause) if cause else cause
+    clean_reason = masked(reason) if reason else reason
+    if clean_reason is not None and len(clean_reason) > MAX_VALUE_CHARS:
+        clean_reason = _cut(clean_reason)
+    if record.feature:
+        record = _with_clean_feature(record)
+    if clean_id is request_id and clean_model is model and clean_cause is cause and clean_reason is reason:
         return record
-    return msgspec.structs.replace(record, **changed)
+    return msgspec.structs.replace(record, request_id=clean_id, model=clean_model, cause=clean_cause, finish_reason=clean_reason)
+
+
+def _with_clean_feature(record: RequestRecord) -> RequestRecord:
+    clean = masked(record.feature)
+    return record if clean is record.feature else msgspec.structs.replace(record, feature=clean)
 
 
 def timestamp(at: float) -> str:

@@ -20,6 +20,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     tries_per_replica: int = 2
     base_delay_s: float = 0.1
     max_delay_s: float = 2.0
+    max_retry_after_s: float = 2.0
+    """A 429 whose wait is at most this is waited for, once per request, when there is no other replica or target."""
 
     def may_retry(self, failure: UpstreamFailure, attempt: int) -> bool:
         """Tell whether any further attempt makes sense after `attempt` (from 1) failed so.

@@ -1,137 +1,342 @@
 """The state of every replica, and the choice among a route's targets: filter, then score, then pick.
 
-Invariants: `in_flight` of a replica returns to zero when every attempt begun with `begin` was closed with `end` or `abandon`;
-a replica set aside or marked away is not chosen, whatever its score.
+A route's targets are tried in order, inside a pool the lowest class of priority that has a free replica, among those the pool's pick. Two
+rounds: first without what a soft breaker says others should go before, then with it. What a hard breaker, a 429, a health check or a
+supervisor holds back is not chosen in either.
+
+Invariants: `in_flight` of a replica returns to zero when every attempt begun with `begin` was closed with `end` or `abandon`; `choose` and
+the other looks change nothing; a pool of one replica whose breaker is closed costs one test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from random import Random
 
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
 from tidegate.domain.upstream import (
     Choice,
+    Clock,
     FailureScope,
+    Pool,
+    PoolStatus,
     Replica,
-    ReplicaPhase,
     ReplicaStatus,
     Route,
+    TargetView,
     UpstreamFailure,
 )
+from tidegate.policy.routing.fleet_view import pool_status, replica_status, seat_wait_s, target_view
+from tidegate.policy.routing.pick import keep_session, pick, take
+from tidegate.policy.routing.standing import PoolSeats, Seat, Standing, stand, stand_together
 
 _LONGEST_SET_ASIDE_S = 60.0  # an upstream's Retry-After is believed up to here
 _SHORTEST_SET_ASIDE_S = 1.0
-_FAILING_FOR_S = 10.0  # how long a failure colours readiness when nothing newer is known
-
-
-class _State:
-    __slots__ = ("failed_at", "in_flight", "last_error", "present", "refuses_usage_option", "set_aside_until", "used", "warm")
-
-    def __init__(self) -> None:
-        self.in_flight = 0
-        self.set_aside_until: float | None = None
-        self.present = True
-        self.warm = True
-        self.used = False
-        self.failed_at: float | None = None
-        self.last_error: str | None = None
-        self.refuses_usage_option = False
 
 
 class Fleet:
-    """All replicas of one configuration. States outlive a reload for replicas that stay."""
+    """All replicas of one configuration. States outlive a reload for replicas that stay.
 
-    def __init__(self, replicas: Collection[Replica], *, before: Fleet | None = None) -> None:
-        self.replicas: Mapping[ReplicaId, Replica] = {replica.replica: replica for replica in replicas}
-        known: Mapping[ReplicaId, _State] = before._states if before is not None else {}  # noqa: SLF001  the same class
-        self._states: dict[ReplicaId, _State] = {name: known.get(name) or _State() for name in self.replicas}
-        self._by_upstream: dict[UpstreamName, list[Replica]] = {}
-        for replica in replicas:
-            self._by_upstream.setdefault(replica.upstream, []).append(replica)
+    A call that began at `began_at` says so when it ends: breakers count it only in the phase it began in, and know a probe by it.
+    """
+
+    def __init__(self, pools: Collection[Pool] | Collection[Replica], *, before: Fleet | None = None, rng: Random | None = None) -> None:
+        self.pools: Mapping[UpstreamName, Pool] = {pool.upstream: pool for pool in _as_pools(pools)}
+        self.replicas: Mapping[ReplicaId, Replica] = {each.replica: each for pool in self.pools.values() for each in pool.replicas}
+        self._rng = rng if rng is not None else Random(0)  # noqa: S311  jitter of pauses; wiring gives a seed of its own
+        self._by_upstream: dict[UpstreamName, PoolSeats] = {}
+        self._seats: dict[ReplicaId, Seat] = {}
+        self._latest = 0.0  # the last time a call began: what is recent is measured from it
+        for pool in self.pools.values():
+            self._add(pool, before)
+
+    def _add(self, pool: Pool, before: Fleet | None) -> None:
+        known = before._by_upstream.get(pool.upstream) if before is not None else None  # noqa: SLF001  the same class
+        together = PoolSeats(pool, stand_together(pool, known.standing if known is not None else None))
+        seats = []
+        for replica in pool.replicas:
+            was = before._seats.get(replica.replica) if before is not None else None  # noqa: SLF001  the same class
+            standing = stand(replica, pool, together.standing.clock, was.standing if was is not None else None)
+            seats.append(Seat(replica, standing, together))
+        together.fill(seats)
+        self._by_upstream[pool.upstream] = together
+        for seat in seats:
+            self._seats[seat.replica.replica] = seat
 
     def __repr__(self) -> str:
-        return f"Fleet({', '.join(f'{name}: {state.in_flight}' for name, state in self._states.items())})"
+        return f"Fleet({', '.join(f'{name}: {seat.standing.in_flight}' for name, seat in self._seats.items())})"
 
-    def choose(self, route: Route, model: ModelName, avoid: Collection[ReplicaId], *, now: float) -> Choice | None:
-        """Pick from the first target that has an available replica not in `avoid`: the one with the fewest calls in flight."""
+    # ── the choice ────────────────────────────────────────────────────────────
+
+    def choose(
+        self, route: Route, model: ModelName, avoid: Collection[ReplicaId], *, now: float, rng: Random | None = None, affinity: str = ""
+    ) -> Choice | None:
+        """Pick a replica that is not in `avoid` from the first target that has one.
+
+        `affinity` is the session of the request; `rng` is drawn from by `two_choices` only, without it the fleet's own is.
+        """
         for rank, target in enumerate(route.targets):
-            best: Replica | None = None
-            least = 0
-            for replica in self._by_upstream.get(target.upstream, ()):
-                if replica.replica in avoid or not self._is_available(self._states[replica.replica], now):
+            pool = self._by_upstream.get(target.upstream)
+            if pool is not None and not (rank and pool.last_resort):
+                only = pool.only
+                if only is not None and only.standing.calm and only.standing.set_aside_until is None:
+                    if only.replica.replica not in avoid:
+                        return Choice(only.replica, target.model or model, rank)
+                else:
+                    seat = _choose_in(pool, avoid, now, rng or self._rng, affinity, soft=False)
+                    if seat is not None:
+                        return Choice(seat.replica, target.model or model, rank)
+        return self._choose_last(route, model, avoid, now, rng or self._rng, affinity)
+
+    def _choose_last(
+        self, route: Route, model: ModelName, avoid: Collection[ReplicaId], now: float, rng: Random, affinity: str
+    ) -> Choice | None:
+        """Take what others should go before, since there are no others; a last resort after all."""
+        for last_resort in (False, True):
+            for rank, target in enumerate(route.targets):
+                pool = self._by_upstream.get(target.upstream)
+                if pool is None or (rank > 0 and pool.last_resort) is not last_resort:
                     continue
-                load = self._states[replica.replica].in_flight
-                if best is None or load < least:
-                    best, least = replica, load
-            if best is not None:
-                return Choice(best, target.model or model, rank)
+                seat = _choose_in(pool, avoid, now, rng, affinity, soft=True)
+                if seat is not None:
+                    return Choice(seat.replica, target.model or model, rank)
         return None
 
-    @staticmethod
-    def _is_available(state: _State, now: float) -> bool:
-        return state.present and state.warm and (state.set_aside_until is None or now >= state.set_aside_until)
+    # ── calls ─────────────────────────────────────────────────────────────────
 
-    def begin(self, replica: ReplicaId) -> None:
-        self._states[replica].in_flight += 1
+    def begin(self, replica: ReplicaId, *, now: float) -> None:
+        """Count a call that begins; while a breaker is half open it is a probe."""
+        self._latest = now
+        seat = self._seats[replica]
+        standing, pool = seat.standing, seat.pool
+        standing.in_flight += 1
+        if standing.set_aside_until is not None and now >= standing.set_aside_until:
+            standing.set_aside_until = None
+        if not standing.calm and standing.breaker is not None:
+            standing.breaker.begin(now)
+        if pool.only is None:
+            take(seat, now)
+            if pool.standing.breaker is not None:
+                pool.standing.breaker.begin(now)
 
-    def end(self, replica: ReplicaId, failure: UpstreamFailure | None, *, now: float) -> None:
-        """Close an attempt; `failure` None means the replica did its part."""
-        state = self._states[replica]
-        state.in_flight -= 1
-        state.used = True
+    def first_output(
+        self, replica: ReplicaId, *, now: float, ttft_s: float, began_at: float | None = None, was_overdue: bool = False
+    ) -> None:
+        """Take note of a stream's first output, so that a probe need not wait for its end. Then say `output_reported` at the end."""
+        seat = self._seats[replica]
+        standing, pool = seat.standing, seat.pool
+        pool.standing.firsts.add(ttft_s, now=now)
+        slow = pool.slow_after_s is not None and ttft_s > pool.slow_after_s
+        if standing.breaker is not None:
+            standing.breaker.output_began(now=now, began_at=began_at, slow=slow, rng=self._rng, was_overdue=was_overdue)
+            standing.settle()
+        if pool.standing.breaker is not None:
+            widespread = slow and pool.is_widespread(now)
+            pool.standing.breaker.output_began(
+                now=now, began_at=began_at, slow=slow, rng=self._rng, widespread=widespread, was_overdue=was_overdue
+            )
+        if pool.measures:
+            standing.latency.observe(ttft_s, now=now)
+
+    def output_overdue(self, replica: ReplicaId, *, now: float, began_at: float) -> None:
+        """Take note that a stream has waited `overdue_s` for its first output. Then say `was_overdue` when it comes."""
+        seat = self._seats[replica]
+        if seat.standing.breaker is not None:
+            seat.standing.breaker.output_overdue(now=now, began_at=began_at, rng=self._rng)
+            seat.standing.settle()
+        if seat.pool.standing.breaker is not None:
+            seat.pool.standing.breaker.output_overdue(now=now, began_at=began_at, rng=self._rng, widespread=seat.pool.is_widespread(now))
+
+    def overdue_s(self, replica: ReplicaId) -> float | None:
+        """Give how long a first token may take before it counts as slow; None: as long as it likes."""
+        return self._seats[replica].pool.slow_after_s
+
+    def end(
+        self,
+        replica: ReplicaId,
+        failure: UpstreamFailure | None,
+        *,
+        now: float,
+        ttft_s: float | None = None,
+        began_at: float | None = None,
+        output_reported: bool = False,
+    ) -> None:
+        """Close a call; `failure` None means the replica did its part. `ttft_s` is a stream's, unless it was reported before."""
+        seat = self._seats[replica]
+        standing = seat.standing
+        standing.in_flight -= 1
+        standing.used = True
         if failure is None:
-            state.failed_at = state.last_error = None
-            return
-        if failure.rate_limited:
+            standing.failed_at = standing.last_error = None
+            self._answered(seat, now, ttft_s, began_at, early=output_reported)
+        elif failure.rate_limited:
             wish = failure.retry_after_s if failure.retry_after_s is not None else _SHORTEST_SET_ASIDE_S
-            state.set_aside_until = now + min(max(wish, _SHORTEST_SET_ASIDE_S), _LONGEST_SET_ASIDE_S)
-        elif failure.scope in (FailureScope.REPLICA, FailureScope.KEY):  # a missing model or a bad request says nothing of the replica
-            state.failed_at = now
-            state.last_error = failure.message
+            standing.set_aside_until = now + min(max(wish, _SHORTEST_SET_ASIDE_S), _LONGEST_SET_ASIDE_S)
+            _release(seat, began_at, early=output_reported)
+        elif failure.scope is FailureScope.GATEWAY:
+            _release(seat, began_at, early=output_reported)
+        elif failure.content_filter or failure.scope in _NOT_ITS_FAULT:  # a bad request or a missing model: it did answer
+            self._answered(seat, now, ttft_s, began_at, early=output_reported)
+        else:
+            standing.failed_at = now
+            standing.last_error = failure.message
+            self._failed(seat, failure, now, began_at)
 
-    def abandon(self, replica: ReplicaId) -> None:
-        """Close an attempt that ended for a reason of ours or the client's: it says nothing about the replica."""
-        self._states[replica].in_flight -= 1
+    def abandon(self, replica: ReplicaId, *, now: float, began_at: float | None = None, output_reported: bool = False) -> None:
+        """Close a call that ended for a reason of ours or the client's: it says nothing about the replica."""
+        del now  # a call that says nothing says it at any time
+        seat = self._seats[replica]
+        seat.standing.in_flight -= 1
+        _release(seat, began_at, early=output_reported)
+
+    def _answered(self, seat: Seat, now: float, ttft_s: float | None, began_at: float | None, *, early: bool) -> None:
+        standing, pool = seat.standing, seat.pool
+        if early:
+            ttft_s = None
+        slow = False
+        if ttft_s is not None:
+            pool.standing.firsts.add(ttft_s, now=now)
+            slow = pool.slow_after_s is not None and ttft_s > pool.slow_after_s
+        if standing.breaker is not None:
+            if slow:
+                standing.breaker.succeed_slowly(now=now, began_at=began_at, rng=self._rng)
+            else:
+                standing.breaker.succeed(now=now, began_at=began_at, first_token=ttft_s is not None, early=early)
+            standing.settle()
+        together = pool.standing.breaker
+        if together is not None:
+            if slow:
+                together.succeed_slowly(now=now, began_at=began_at, rng=self._rng, widespread=pool.is_widespread(now))
+            else:
+                together.succeed(now=now, began_at=began_at, first_token=ttft_s is not None, early=early)
+        if pool.measures and not early:
+            latency_s = ttft_s if ttft_s is not None else (now - began_at if began_at is not None else None)
+            if latency_s is not None:
+                standing.latency.observe(latency_s, now=now)
+
+    def _failed(self, seat: Seat, failure: UpstreamFailure, now: float, began_at: float | None) -> None:
+        standing, pool = seat.standing, seat.pool
+        connect = failure.connect or failure.clock is Clock.CONNECT
+        if standing.breaker is not None:
+            standing.breaker.fail(now=now, began_at=began_at, rng=self._rng, connect=connect)
+            standing.settle()
+        if pool.standing.breaker is not None:
+            pool.standing.breaker.fail(now=now, began_at=began_at, rng=self._rng, widespread=pool.is_widespread(now))
+        if pool.measures and failure.clock is not None and began_at is not None:
+            standing.latency.observe(now - began_at, now=now)  # it took at least as long; a quick refusal is no quick answer
+
+    # ── facts from elsewhere ──────────────────────────────────────────────────
 
     def may_ask_usage(self, replica: ReplicaId) -> bool:
         """Tell whether a stream may be asked for its usage: some servers answer 400 to the option, and are remembered."""
-        return not self._states[replica].refuses_usage_option
+        return not self._seats[replica].standing.refuses_usage_option
 
     def usage_option_refused(self, replica: ReplicaId) -> None:
-        self._states[replica].refuses_usage_option = True
+        self._seats[replica].standing.refuses_usage_option = True
 
     def mark(self, replica: ReplicaId, *, present: bool, warm: bool, last_error: str | None = None) -> None:
         """Take note of a replica's life as its supervisor sees it."""
-        state = self._states[replica]
-        state.present, state.warm, state.last_error = present, warm, last_error
+        standing = self._seats[replica].standing
+        back = present and warm and not (standing.present and standing.warm)
+        standing.present, standing.warm, standing.last_error = present, warm, last_error
+        _settle(standing, back=back)
+
+    def report(self, replica: ReplicaId, *, alive: bool, reason: str, now: float) -> bool:
+        """Take note of a health check, of this process or another node: a dead replica is not chosen. True when that is news.
+
+        One that is back is tried at once, by the probes of its breaker. A replica that is not known (any more) is no news.
+        """
+        del now  # what counts is what is true, not since when
+        seat = self._seats.get(replica)
+        if seat is None or alive is (seat.standing.dead is None):
+            return False
+        seat.standing.dead = None if alive else reason
+        _settle(seat.standing, back=alive)
+        return True
+
+    # ── looks ─────────────────────────────────────────────────────────────────
 
     def wait_s(self, route: Route, *, now: float) -> float | None:
-        """Seconds until a replica of the route that is set aside comes back; None when there is none."""
-        upstreams = {target.upstream for target in route.targets}
-        waits = [
-            state.set_aside_until - now
-            for name, state in self._states.items()
-            if state.present
-            and state.set_aside_until is not None
-            and state.set_aside_until > now
-            and self.replicas[name].upstream in upstreams
-        ]
+        """Seconds until the soonest replica of the route comes back that a 429 or a breaker holds back; None when there is none."""
+        waits = []
+        for target in route.targets:
+            pool = self._by_upstream.get(target.upstream)
+            for seat in pool.seats if pool is not None else ():
+                wait_s = seat_wait_s(seat, now)
+                if wait_s:
+                    waits.append(wait_s)
         return min(waits, default=None)
 
+    def is_rate_limited(self, route: Route, *, now: float) -> bool:
+        """Tell whether 429s are what keeps the route from being served: then the client is told 429 too, so that it waits."""
+        pools = [self._by_upstream.get(target.upstream) for target in route.targets]
+        known = [seat for pool in pools if pool is not None for seat in pool.seats if seat_wait_s(seat, now)]
+        return bool(known) and all(seat.standing.is_set_aside(now) for seat in known)
+
+    def observed_ttft_s(self, upstream: UpstreamName) -> float | None:
+        """Give the median of an upstream's recent first tokens; None until there are five."""
+        pool = self._by_upstream.get(upstream)
+        return pool.standing.firsts.median_s(now=self._latest) if pool is not None else None
+
+    def replicas_of(self, upstream: UpstreamName) -> tuple[Replica, ...]:
+        pool = self.pools.get(upstream)
+        return pool.replicas if pool is not None else ()
+
     def statistics(self, *, now: float) -> tuple[ReplicaStatus, ...]:
+        return tuple(replica_status(seat, now) for seat in self._seats.values())
+
+    def pool_statistics(self, *, now: float) -> tuple[PoolStatus, ...]:
+        return tuple(pool_status(pool, now) for pool in self._by_upstream.values())
+
+    def explain(self, route: Route, model: ModelName, *, now: float) -> tuple[TargetView, ...]:
+        """Say of each target and each of its replicas whether it may be chosen, and why not."""
         return tuple(
-            ReplicaStatus(name, self.replicas[name].upstream, self._phase(state, now), state.in_flight, state.last_error)
-            for name, state in self._states.items()
+            target_view(rank, target, model, self._by_upstream.get(target.upstream), now) for rank, target in enumerate(route.targets)
         )
 
-    @staticmethod
-    def _phase(state: _State, now: float) -> ReplicaPhase:
-        if not state.present:
-            return ReplicaPhase.AWAY
-        if not state.warm:
-            return ReplicaPhase.WARMING
-        if state.set_aside_until is not None and now < state.set_aside_until:
-            return ReplicaPhase.SET_ASIDE
-        if state.failed_at is not None and now - state.failed_at < _FAILING_FOR_S:
-            return ReplicaPhase.FAILING
-        return ReplicaPhase.READY if state.used else ReplicaPhase.UNUSED
+
+_NOT_ITS_FAULT = frozenset({FailureScope.REQUEST, FailureScope.MODEL})
+
+
+def _choose_in(pool: PoolSeats, avoid: Collection[ReplicaId], now: float, rng: Random, affinity: str, *, soft: bool) -> Seat | None:
+    together = pool.standing.breaker
+    if together is not None and not together.admits(now, soft=soft):
+        return None
+    for seats in pool.classes:
+        free = pool.free(seats, avoid, now, soft=soft)
+        if not free:
+            continue
+        for seat in free:
+            if not seat.standing.calm and seat.standing.breaker is not None and seat.standing.breaker.wants_probe(now):
+                return seat  # else the others, which have no trouble behind them, would always win, and it would never come back
+        if len(free) == 1:
+            return free[0]
+        if affinity and pool.keeps_sessions:
+            return keep_session(affinity, free, now)
+        return pick(pool.pick, free, now, rng)
+    return None
+
+
+def _release(seat: Seat, began_at: float | None, *, early: bool) -> None:
+    if seat.standing.breaker is not None:
+        seat.standing.breaker.release(began_at=began_at, early=early)
+    if seat.pool.standing.breaker is not None:
+        seat.pool.standing.breaker.release(began_at=began_at, early=early)
+
+
+def _settle(standing: Standing, *, back: bool) -> None:
+    if back and standing.breaker is not None:
+        standing.breaker.end_pause()
+    standing.settle()
+
+
+def _as_pools(given: Collection[Pool] | Collection[Replica]) -> list[Pool]:
+    """Make default pools of plain replicas."""
+    pools: dict[UpstreamName, Pool] = {}
+    for each in given:
+        if isinstance(each, Pool):
+            pools[each.upstream] = each
+        else:
+            known = pools.get(each.upstream)
+            pools[each.upstream] = Pool(each.upstream, (*(known.replicas if known is not None else ()), each))
+    return list(pools.values())

@@ -1,4 +1,4 @@
-"""A `ScriptedUpstream` on a thread of its own, for tests that are not coroutines or that talk to other processes.
+"""A `ScriptedUpstream` on a thread of its own, for code that is not a coroutine or that talks to other processes.
 
 Methods may be called from any thread but the upstream's; `requests` may be read at any time and grows while one looks.
 """
@@ -13,13 +13,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tidegate.domain.units import Secret
-from tidegate.testing.endpoint import Endpoint
-from tidegate.testing.script import Script
-from tidegate.testing.scripted_upstream import ScriptedUpstream
-from tidegate.testing.upstream_connection import ReceivedRequest
+from tidegate.mock.endpoint import Endpoint
+from tidegate.mock.received import ReceivedRequest
+from tidegate.mock.script import Script, Scripts
+from tidegate.mock.server import ScriptedUpstream
+from tidegate.mock.settings import MockSettings
 
 T = TypeVar("T")
 _START_S = 10.0  # a loopback listener opens in a millisecond; this is for a machine in trouble
+_CALL_S = 5.0
 
 
 class ThreadedUpstream:
@@ -29,11 +31,15 @@ class ThreadedUpstream:
         self,
         default: Script | None = None,
         *,
-        models: tuple[str, ...] = ("scripted",),
+        models: tuple[str, ...] | None = None,
         api_key: str | None = None,
         keep_requests: int = 20_000,
+        settings: MockSettings | None = None,
+        on_departure: Callable[[ReceivedRequest], None] | None = None,
     ) -> None:
-        self._inner = ScriptedUpstream(default, models=models, api_key=api_key, keep_requests=keep_requests)
+        self._inner = ScriptedUpstream(
+            default, models=models, api_key=api_key, keep_requests=keep_requests, settings=settings, on_departure=on_departure
+        )
         self._api_key = api_key
         self._first_default = self._inner.default
         self._started: Future[asyncio.AbstractEventLoop] = Future()
@@ -62,7 +68,7 @@ class ThreadedUpstream:
         return self._inner.connections_opened
 
     @property
-    def scripts(self) -> dict[str, Script]:
+    def scripts(self) -> Scripts:
         return self._inner.scripts
 
     def script(self, *scripts: Script) -> None:
@@ -73,6 +79,14 @@ class ThreadedUpstream:
         """Play this when nothing else is asked for, until `reset`."""
         self._inner.default = script
 
+    def load(self, settings: MockSettings) -> None:
+        """Do from now on what these say."""
+
+        async def load() -> None:
+            self._inner.load(settings)
+
+        self._call(load(), _CALL_S)
+
     def reset(self) -> None:
         """Listen, and forget scripts and requests: the state right after the start, but for open connections."""
 
@@ -81,7 +95,7 @@ class ThreadedUpstream:
             self._inner.default = self._first_default
             await self._inner.accept()
 
-        self._call(reset(), 5.0)
+        self._call(reset(), _CALL_S)
 
     def refuse(self) -> None:
         """Stop listening until `accept` or `reset`."""
@@ -89,14 +103,22 @@ class ThreadedUpstream:
         async def refuse() -> None:
             self._inner.refuse()
 
-        self._call(refuse(), 5.0)
+        self._call(refuse(), _CALL_S)
+
+    def refuse_for(self, seconds: float, *, backlog: bool = False, reset: bool = False) -> None:
+        """See `ScriptedUpstream.refuse_for`."""
+
+        async def refuse() -> None:
+            self._inner.refuse_for(seconds, backlog=backlog, reset=reset)
+
+        self._call(refuse(), _CALL_S)
 
     def accept(self) -> None:
-        self._call(self._inner.accept(), 5.0)
+        self._call(self._inner.accept(), _CALL_S)
 
     def wait_for(self, condition: Callable[[], bool], deadline_s: float) -> None:
         """Wait until `condition()`, called on the upstream's thread whenever a request or connection changes, holds."""
-        self._call(self._inner.wait_for(condition, deadline_s), deadline_s + 5.0)
+        self._call(self._inner.wait_for(condition, deadline_s), deadline_s + _CALL_S)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -1,0 +1,1 @@
+"""Answers by fixed rules, for when no model can answer."""

@@ -1,0 +1,70 @@
+"""`tidegate conformance`: run the fault matrix against a gateway and print what held."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from collections import Counter
+from fnmatch import fnmatchcase
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.conformance.cases import Case, cases
+from tidegate.conformance.observe import Target
+from tidegate.conformance.run import Result, Settings, run_cases
+from tidegate.errors import ConfigurationError
+from tidegate.node.exits import Exit
+
+
+def conformance(url: str, key: str, *, model: str, mock_url: str | None, patience_s: float, only: tuple[str, ...], as_json: bool) -> int:
+    """Run the chosen cases; 0 when all hold, 1 when some do not."""
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f'"{url}" is not an address: write it with its scheme and version, like http://127.0.0.1:8080/v1')
+    chosen = [case for case in cases() if not only or any(fnmatchcase(case.name, pattern) for pattern in only)]
+    if not chosen:
+        raise ConfigurationError(f"No case matches {', '.join(only)}. `tidegate conformance --list` shows them all.")
+    settings = Settings(Target(url.rstrip("/"), key), model, mock_url, patience_s, secrets.token_hex(4))
+    results = asyncio.run(run_cases(chosen, settings, told=_dot))
+    sys.stderr.write("\n")
+    order = {case.name: position for position, case in enumerate(chosen)}
+    results.sort(key=lambda result: (order[result.case], result.way))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(results).decode() + "\n")
+    else:
+        _print(results, left_out=[case for case in chosen if case.leaves_after_s is not None and mock_url is None])
+    return Exit.FAILED if any(result.complaint for result in results) else Exit.OK
+
+
+def list_cases() -> int:
+    """Print every case with what is right."""
+    table = Table("case", "kind", "upstream plays", "right behaviour", "asked as", box=None, pad_edge=False)
+    for case in cases():
+        table.add_row(case.name, case.kind, case.play, case.right, ", ".join(case.ways))
+    Console().print(table)
+    return Exit.OK
+
+
+def _dot(result: Result) -> None:
+    """Show that it goes on: the whole matrix takes half a minute."""
+    sys.stderr.write("F" if result.complaint else ".")
+    sys.stderr.flush()
+
+
+def _print(results: list[Result], *, left_out: list[Case]) -> None:
+    console = Console()
+    table = Table("case", "kind", "pass", "fail", "right behaviour", box=None, pad_edge=False)
+    for name in dict.fromkeys(result.case for result in results):
+        mine = [result for result in results if result.case == name]
+        failed = [result for result in mine if result.complaint]
+        table.add_row(name, mine[0].kind, str(len(mine) - len(failed)), str(len(failed) or "-"), mine[0].right)
+    console.print(table)
+    for result in results:
+        if result.complaint:
+            console.print(f"FAIL {result.case} as {result.way}: {result.complaint}", markup=False, highlight=False)
+    count = Counter(bool(result.complaint) for result in results)
+    console.print(f"{count[False]} held, {count[True]} did not.", highlight=False)
+    if left_out:
+        console.print(f"{len(left_out)} cases were left out: they need --mock-url (who left, only the upstream can tell).", highlight=False)

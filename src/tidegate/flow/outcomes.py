@@ -1,0 +1,53 @@
+"""Which outcome a request has, by what its answer, its failure or its refusal was."""
+
+from __future__ import annotations
+
+from tidegate.domain.outcome import FinishReason, Outcome
+from tidegate.domain.upstream import UpstreamFailure
+from tidegate.errors import ContextLengthExceeded, TidegateError, UpstreamRejected
+from tidegate.flow.facts import CallResult
+
+_LONGEST_CAUSE = 300  # characters in a record: enough for any message of ours, and most of others
+
+_BY_FINISH_REASON: dict[str | None, Outcome] = {
+    FinishReason.LENGTH: Outcome.TRUNCATED,
+    FinishReason.CONTENT_FILTER: Outcome.CONTENT_FILTER,
+    FinishReason.ERROR: Outcome.MODEL_ERROR,
+}
+
+
+def outcome_of_answer(finish_reason: str | None) -> Outcome:
+    return _BY_FINISH_REASON.get(finish_reason, Outcome.OK)
+
+
+def outcome_of_failure(failure: UpstreamFailure, error: TidegateError) -> Outcome:
+    if failure.content_filter:
+        return Outcome.CONTENT_FILTER
+    if isinstance(error, UpstreamRejected | ContextLengthExceeded):
+        return Outcome.REJECTED_UPSTREAM
+    if failure.in_band:
+        return Outcome.MODEL_ERROR
+    if failure.clock is not None:
+        return Outcome.FAILED_TIMEOUT
+    return Outcome.FAILED_UPSTREAM
+
+
+def outcome_of_refusal(error: TidegateError) -> Outcome:
+    match error.status:
+        case 401:
+            return Outcome.REJECTED_UNAUTHENTICATED
+        case 403:
+            return Outcome.REJECTED_FORBIDDEN
+        case 429:
+            return Outcome.REJECTED_RATE_LIMIT
+        case 503:
+            return Outcome.REJECTED_OVERLOAD
+        case _:
+            return Outcome.REJECTED_INVALID
+
+
+def cause_of(error: TidegateError | None, result: CallResult | None) -> str | None:
+    """Give what went wrong in the words for operators: the upstream's failure, else what the client was told."""
+    if result is not None and result.failure is not None:
+        return result.failure.message[:_LONGEST_CAUSE]
+    return error.message[:_LONGEST_CAUSE] if error is not None else None

@@ -1,0 +1,55 @@
+"""Holds what the connections of one loop write during a turn, and sends it at the turn's end.
+
+A write to a peer that sleeps costs several times one to a peer that is awake: the kernel interrupts its core. So the reads of a turn come
+first and the writes after them, all together: the first wakes the peer, and the others find it awake.
+
+Invariants: what is held goes out in the order in which it was added, in the loop's next turn at the latest; a `flush` is never called from
+inside a call to an application or a receiver, but for that of a `Sender` itself which cannot wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+FULL: Final = 32
+"""Connections with something to send at which the end of a read sends all: some 2 ms of reading, so that nobody's bytes wait longer."""
+
+
+class Sender(Protocol):
+    """A connection with bytes to send."""
+
+    def flush(self) -> None:
+        """Send what is held, if anything still is."""
+
+
+class Outbox:
+    """The connections of one server or pool that have something to send. Belongs to one loop."""
+
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[Sender] = []
+
+    def add(self, sender: Sender) -> None:
+        """Call `flush` of this connection soon; once for each `add`."""
+        self._waiting.append(sender)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self.flush)
+
+    def flush_if_full(self) -> None:
+        """Send everything if it is much; for the end of a read."""
+        if len(self._waiting) >= FULL:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send everything."""
+        waiting = self._waiting
+        if waiting:
+            self._waiting = []
+            for sender in waiting:
+                try:
+                    sender.flush()
+                except Exception as fault:  # noqa: BLE001  outermost frame: the fault of one must not keep back what the others send
+                    self._loop.call_exception_handler({"message": "sending to a connection failed unforeseen", "exception": fault})

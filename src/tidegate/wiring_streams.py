@@ -1,0 +1,45 @@
+"""What wiring makes of the `streams` section, and of the other workers of a node, to which a client may return for its stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.adapters.metrics.figures import figures
+from tidegate.config.schema import Configuration, LeaveName
+from tidegate.config.schema_resilience import StreamsSection
+from tidegate.domain.units import UpstreamName
+from tidegate.gateway.services import StreamSettings, StreamStatistics
+from tidegate.http.client_local import LocalClient
+from tidegate.policy.resilience.leave import LeavePolicy
+
+
+def stream_settings(section: StreamsSection) -> StreamSettings:
+    return StreamSettings(
+        heartbeat_s=section.heartbeat_s,
+        resumable=section.resumable,
+        resume_window_s=section.resume_window_s,
+        resume_buffer_bytes=section.resume_buffer_bytes,
+        resume_total_bytes=section.resume_total_bytes,
+    )
+
+
+def leave_policies(configuration: Configuration) -> dict[UpstreamName, LeavePolicy]:
+    """Give the policy of each upstream whose calls are not simply cancelled when their client leaves."""
+    return {
+        UpstreamName(name): LeavePolicy(section.drain_s if section.on_client_leave is LeaveName.DRAIN else None)
+        for name, section in configuration.upstreams.items()
+        if section.on_client_leave is not LeaveName.CANCEL
+    }
+
+
+def stream_figures(statistics: StreamStatistics) -> tuple[dict[str, float], dict[str, float]]:
+    return figures("streams", statistics, levels=("resumable", "resume_buffer_bytes"))
+
+
+def peer_socket(directory: Path, worker: int) -> Path:
+    """Where a worker serves the others: a client may return for its stream to any of them."""
+    return directory / f"worker-{worker}.sock"
+
+
+def other_workers(directory: Path, worker: int, workers: int) -> dict[int, LocalClient]:
+    return {index: LocalClient(peer_socket(directory, index)) for index in range(workers) if index != worker}
