@@ -36,7 +36,8 @@ def test_a_message_becomes_a_class_with_the_same_fields(tmp_path: Path) -> None:
     module = tmp_path / "messages.py"
     module.write_text(
         "import msgspec\n\n\nclass Base(msgspec.Struct, frozen=True):\n    number: int\n\n\n"
-        'class Told(Base, frozen=True):\n    """Said."""\n\n    text: str = "-"\n    """What."""\n\n    @property\n    def size(self) -> int:\n'
+        'class Told(Base, frozen=True):\n    """Said."""\n\n    text: str = "-"\n'
+        '    """What."""\n\n    @property\n    def size(self) -> int:\n'
         "        return len(self.text)\n\n\nclass Other(msgspec.Struct):\n    left: int\n"
     )
     make_messages_native(module, ("Base", "Told"))

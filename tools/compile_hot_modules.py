@@ -120,11 +120,11 @@ def look_up_members_once(module: Path, package_root: Path) -> None:
         if node.attr in members.get(node.value.id, ())
     ]
     lines = [line.encode() for line in text.splitlines(keepends=True)]  # columns count bytes
-    for node, enum in sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset), reverse=True):
-        line = lines[node.lineno - 1]
-        assert node.end_lineno == node.lineno
-        lines[node.lineno - 1] = line[: node.col_offset] + f"_{enum}_{node.attr}".encode() + line[node.end_col_offset :]
-    constants = sorted({f"_{enum}_{node.attr}: _Final = {enum}.{node.attr}\n" for node, enum in found})
+    for place, enum in sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset), reverse=True):
+        line = lines[place.lineno - 1]
+        assert place.end_lineno == place.lineno
+        lines[place.lineno - 1] = line[: place.col_offset] + f"_{enum}_{place.attr}".encode() + line[place.end_col_offset :]
+    constants = sorted({f"_{enum}_{place.attr}: _Final = {enum}.{place.attr}\n" for place, enum in found})
     if constants:
         end = imports[-1].end_lineno
         lines[end:end] = [line.encode() for line in ("from typing import Final as _Final\n", *constants)]
@@ -149,7 +149,8 @@ def make_messages_native(module: Path, names: tuple[str, ...]) -> None:
             continue
         own = [line for line in node.body if isinstance(line, ast.AnnAssign)]
         fields[node.name] = every = [*fields.get(base, ()), *own]
-        edits.append((node.lineno, node.body[0].lineno - 1, [f"class {node.name}({base}):\n" if base in fields else f"class {node.name}:\n"]))
+        head = f"class {node.name}({base}):\n" if base in fields else f"class {node.name}:\n"
+        edits.append((node.lineno, node.body[0].lineno - 1, [head]))
         edits += [(line.lineno, line.end_lineno or 0, ["    ...\n"]) for line in own]
         if every:
             given = ", ".join(_parameter(line) for line in every)

@@ -1,6 +1,7 @@
 """Tidegate passes its own conformance suite whole: the fault matrix of `tidegate conformance`, over real sockets.
 
-Each case has a model and so upstreams of its own, with short clocks and without breakers, which would take faults on purpose for outages. One scripted upstream stands behind all of them, twice: as each route's first target and as its stand-by.
+Each case has a model and so upstreams of its own, with short clocks and without breakers, which would take faults on
+purpose for outages. One scripted upstream stands behind all of them, twice: as each route's first target and as its stand-by.
 """
 
 from __future__ import annotations

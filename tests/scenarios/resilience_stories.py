@@ -370,6 +370,9 @@ DEGRADED_STORIES: dict[str, Story] = {
         None,
         ("L2; reason=holding",),
     ),
+    "a client that reads JSON gets an error and no sentence": Story(
+        _lone(CHAT[:-1] + b',"response_format":{"type":"json_object"}}', DOWN, DOWN, resilience=HOLD), (Outcome.FAILED_UPSTREAM,)
+    ),
     "a prepared answer after a time-out": Story(_lone(CHAT, (Connect(),), resilience=HOLD), (Outcome.DEGRADED,)),
     "a verdict on the request is not covered up": Story(
         _lone(CHAT, (Connect(), Reject(400)), resilience=HOLD), (Outcome.REJECTED_UPSTREAM,)

@@ -4,7 +4,8 @@ Ways to close: `_close` sends what is unsent and closes; `_linger` sends it, end
 client still sends, so that it sees the response and not a reset; `_drop` closes at once.
 
 Invariants. A client that stops reading has a deadline whatever else goes on. Lingering is bounded in time and amount. Nothing is
-written after `_linger`, `_close` or `_drop`, which send what is held first. One deadline is in force at a time: the slow reader's if there is one, else the phase's.
+written after `_linger`, `_close` or `_drop`, which send what is held first. One deadline is in force at a time: the slow reader's if there
+is one, else the phase's.
 """
 
 from __future__ import annotations

@@ -16,7 +16,20 @@ from tidegate.domain.units import ModelName
 from tidegate.errors import ClientError, InvalidJson, InvalidParameter
 from tidegate.wire.dialects import Dialect
 from tidegate.wire.prompt_bound import chat_bound, plain_bound
-from tidegate.wire.request_heads import ABSENT, CHAT, COMPLETION, EMBEDDING, IDS, LISTS_OF_IDS, MEMBERS, TEXT, TEXTS, TOKENIZE, Message, StreamOptions
+from tidegate.wire.request_heads import (
+    ABSENT,
+    CHAT,
+    COMPLETION,
+    EMBEDDING,
+    IDS,
+    LISTS_OF_IDS,
+    MEMBERS,
+    TEXT,
+    TEXTS,
+    TOKENIZE,
+    Message,
+    StreamOptions,
+)
 
 _CHAT: Final = Operation.CHAT
 

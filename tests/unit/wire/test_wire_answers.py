@@ -147,3 +147,11 @@ def test_a_token_count_is_answered_in_vllms_shape() -> None:
 
     assert answer == {"count": 3, "max_model_len": 4096, "tokens": [1, 2, 3], "token_strs": None, "tokenizer": "qwen3.6", "exact": True}
     assert json.loads(token_count_answer(TokenCount(3, "bytes", exact=False), None))["tokens"] is None
+
+
+def test_an_odd_answer_that_says_it_failed_is_a_failure() -> None:
+    """Also where only the lenient reader can read it, and no error object says why."""
+    body = b'{"choices":[{"index":0,"finish_reason":"error"}],"x":NaN}'
+    answer = read_answer(Operation.CHAT, body, DIALECT)
+    assert answer.failure is not None
+    assert answer.finish_reason == "error"

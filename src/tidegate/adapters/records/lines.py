@@ -93,7 +93,7 @@ class LogfmtLines:
         if record.error_code is not None or record.cause is not None or record.degraded is not None or len(record.attempts) != 1:
             return self(record.started_at + record.duration_s, "info", REQUEST_FINISHED, request_fields(record))
         usage, reason, ttft_s = record.usage, record.finish_reason, record.ttft_s
-        ttft = "" if ttft_s is None else " ttft_ms=%.1f" % (ttft_s * 1000)  # noqa: UP031  see `_ORDINARY`
+        ttft = "" if ttft_s is None else " ttft_ms=%.1f" % (ttft_s * 1000)
         cached = f" cached_tokens={usage.cached_tokens}" if usage.cached_tokens else ""
         finish = f" finish_reason={self._known.get(reason) or self._text('finish_reason', reason)}" if reason is not None else ""
         trace = f" trace_id={self._unique('trace_id', record.trace_id)}" if record.trace_id else ""
