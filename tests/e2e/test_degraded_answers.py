@@ -113,7 +113,8 @@ def test_what_has_no_words_keeps_its_error(client: openai.OpenAI) -> None:
     assert failed.value.status_code in (502, 503)
 
 
-def test_a_healthy_model_is_not_touched(upstream: ThreadedUpstream, client: openai.OpenAI) -> None:
+@pytest.mark.usefixtures("upstream")
+def test_a_healthy_model_is_not_touched(client: openai.OpenAI) -> None:
     """Nothing is prepared for who gets a real answer."""
     text, degraded = ask(client, "second")
     assert text
