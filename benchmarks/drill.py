@@ -1,10 +1,11 @@
-"""The failover drill: two upstreams under steady load, half of it streams; the primary is killed, frozen, made to fail and made slow.
+"""The failover drill: two upstreams under load, half streams; the primary is killed, frozen, fails, becomes slow, and comes back.
 
-    python -m benchmarks.drill [--rate 200] [--seconds 20] [--json]
+    python -m benchmarks.drill [--rate 200] [--seconds 25] [--workers 1] [--only frozen]
 
-For each trouble: errors that clients saw before the commit point (aim: none), streams that broke after it, the time from the trouble until
-fewer than one in fifty of the requests that fall due suffers (an error, a broken stream, or more than a second above the calm median), the
-longest that a client waited, and the upstream calls beyond one for each request.
+For each trouble one JSON line: errors that clients saw before the commit point (aim: none), streams that broke after it, the time from the
+trouble until fewer than one in fifty of the requests that fall due suffers (an error, a broken stream, or more than a second above the
+calm median), the longest that a client waited, and the upstream calls beyond one for each request. Where the primary comes back: the time
+until it has its traffic again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,13 @@ _SCRIPT = {
         "output_tokens": {"uniform": [5, 40]},
     }
 }
-_TROUBLE_AT_S = 5.0
 _SLOW_S = 8.0
 _SUFFERING_S = 1.0
-_SLICE_S = 0.25
+_STEP_S = 0.25
+_WINDOW_S = 1.0  # long enough for a share of 2 % to be more than a probe or two of a breaker
 _BAD_SHARE = 0.02
 _READY_S = 20.0
+_CALM_GAP_S = 0.5  # before the trouble: what fell due later may have met it
 
 
 class Mock:
@@ -55,7 +57,7 @@ class Mock:
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = (sys.executable, "-m", "tidegate.cli.main", "mock", "--script", str(self._script), "--port", str(self.port))
+        command = (sys.executable, "-m", "tidegate.cli.main", "mock", "--quiet", "--script", str(self._script), "--port", str(self.port))
         with self._log.open("wb") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
         deadline = time.monotonic() + _READY_S
@@ -79,11 +81,30 @@ class Mock:
         with urllib.request.urlopen(request, timeout=5):  # noqa: S310  loopback
             pass
 
+    def restart(self) -> None:
+        """Come up again on the same port after `process.kill()`."""
+        self.process.wait()
+        self.process = self._start()
+
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         self.process.wait()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a drill is run; times in seconds since the first request."""
+
+    rate_per_s: float = 200.0
+    seconds: float = 25.0
+    trouble_at_s: float = 5.0
+    back_at_s: float = 13.0
+    """When a primary that comes back does so."""
+    workers: int = 1
+    settings: Mapping[str, Any] | None = None
+    """More sections of the gateway's configuration."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +115,26 @@ class Verdict:
     requests: int
     errors_before_commit: int
     broken_streams: int
+    """Ended with an error event."""
+    cut_streams: int
+    """Ended without a word."""
     recovery_s: float
     longest_s: float
     extra_calls_ratio: float
+    moved_ratio: float
+    """The part of those extra calls whose first was on a replica that was found dead: nobody had served them."""
     from_standby: int
+    back_s: float | None
+    """From the primary's return until it had its traffic again; None: it did not come back, or did not get it."""
     said: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What befalls the primary, and how that ends, if it does."""
+
+    begin: Callable[[Mock], None]
+    end: Callable[[Mock], None] | None = None
 
 
 def _kill(mock: Mock) -> None:
@@ -109,6 +145,10 @@ def _freeze(mock: Mock) -> None:
     mock.process.send_signal(signal.SIGSTOP)
 
 
+def _thaw(mock: Mock) -> None:
+    mock.process.send_signal(signal.SIGCONT)
+
+
 def _fail(mock: Mock) -> None:
     mock.put(_SCRIPT["default"] | {"status": 500})
 
@@ -117,7 +157,20 @@ def _slow_down(mock: Mock) -> None:
     mock.put(_SCRIPT["default"] | {"first_token_s": _SLOW_S})
 
 
-TROUBLES: dict[str, Callable[[Mock], None]] = {"killed": _kill, "frozen": _freeze, "failing": _fail, "slow": _slow_down}
+def _mend(mock: Mock) -> None:
+    mock.put(dict(_SCRIPT["default"]))
+
+
+TROUBLES = {
+    "killed": Trouble(_kill),
+    "frozen": Trouble(_freeze),
+    "failing": Trouble(_fail),
+    "slow": Trouble(_slow_down),
+    "killed_and_back": Trouble(_kill, Mock.restart),
+    "frozen_and_back": Trouble(_freeze, _thaw),
+    "failing_and_back": Trouble(_fail, _mend),
+    "slow_and_back": Trouble(_slow_down, _mend),
+}
 
 
 @contextlib.contextmanager
@@ -132,14 +185,16 @@ def _mocks(place: Path) -> Iterator[tuple[Mock, Mock]]:
             mock.end()
 
 
-def drill(trouble: str, *, rate_per_s: float, seconds: float) -> Verdict:
+def drill(name: str, plan: Plan) -> Verdict:
     """Run one trouble and judge it."""
     with tempfile.TemporaryDirectory(prefix="tidegate-drill-") as folder, _mocks(Path(folder)) as (primary, standby):
         configuration = {
+            "server": {"workers": plan.workers},
             "upstreams": {
                 name: {"dialect": "vllm", "base_url": mock.base_url} for name, mock in (("primary", primary), ("standby", standby))
             },
             "routes": [{"model": "*", "targets": [{"upstream": "primary"}, {"upstream": "standby"}]}],
+            **(plan.settings or {}),
         }
         gateway = GatewayProcess(configuration, state_directory=Path(folder) / "state")
         key = gateway.create_key()
@@ -147,13 +202,23 @@ def drill(trouble: str, *, rate_per_s: float, seconds: float) -> Verdict:
             gateway.wait_for_key(key)
             port = int(gateway.api_url.rpartition(":")[2])
             task = {"port": port, "key": key.reveal(), "model": "scripted", "prompt": "request # of the drill"}
-            with LoadProcess("drill_client", usable_cores(), task | {"rate_per_s": rate_per_s, "seconds": seconds}) as client:
+            task |= {"rate_per_s": plan.rate_per_s, "seconds": plan.seconds}
+            with LoadProcess("drill_client", usable_cores(), task) as client:
                 begun = float(client.hear()["begun_monotonic_s"])
-                time.sleep(max(0.0, begun + _TROUBLE_AT_S - time.monotonic()))
-                TROUBLES[trouble](primary)
+                trouble = TROUBLES[name]
+                _wait_until(begun + plan.trouble_at_s)
+                trouble.begin(primary)
+                if trouble.end is not None:
+                    _wait_until(begun + plan.back_at_s)
+                    trouble.end(primary)
+                back_at_s = time.monotonic() - begun if trouble.end is not None else None
                 ends = client.hear()["requests"]
         records = _records(gateway.state_directory)
-    return _judge(trouble, ends, records)
+    return _judge(name, ends, records, trouble_at_s=plan.trouble_at_s, back_at_s=back_at_s)
+
+
+def _wait_until(instant: float) -> None:
+    time.sleep(max(0.0, instant - time.monotonic()))
 
 
 def _records(state_directory: Path) -> list[dict[str, Any]]:
@@ -161,41 +226,57 @@ def _records(state_directory: Path) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["operation"] == "chat"]
 
 
-def _judge(trouble: str, ends: list[dict[str, Any]], records: list[dict[str, Any]]) -> Verdict:
-    calm = statistics.median(end["took_s"] for end in ends if end["due_s"] < _TROUBLE_AT_S - 1.0)
-    longest = max(end["took_s"] for end in ends)
-    attempts = sum(len(record.get("attempts", ())) for record in records)
+def _judge(
+    trouble: str, ends: list[dict[str, Any]], records: list[dict[str, Any]], *, trouble_at_s: float, back_at_s: float | None
+) -> Verdict:
+    calm = statistics.median(end["took_s"] for end in ends if end["due_s"] < trouble_at_s - _CALM_GAP_S)
+    attempts = [attempt for record in records for attempt in record.get("attempts", ())]
+    bad = [(end["due_s"], end["end"] != "ok" or end["took_s"] > calm + _SUFFERING_S) for end in ends]
+    away = [(end["due_s"], bool(end["degraded"])) for end in ends]
     return Verdict(
         trouble,
         requests=len(ends),
         errors_before_commit=sum(end["end"] == "error" for end in ends),
         broken_streams=sum(end["end"] == "broken" for end in ends),
-        recovery_s=_recovery_s(ends, calm),
-        longest_s=round(longest, 2),
-        extra_calls_ratio=round(attempts / len(records) - 1.0, 4),
+        cut_streams=sum(end["end"] == "cut" for end in ends),
+        recovery_s=_over_after(bad, trouble_at_s),
+        longest_s=round(max(end["took_s"] for end in ends), 2),
+        extra_calls_ratio=round(len(attempts) / len(records) - 1.0, 4),
+        moved_ratio=round(sum(attempt["result"] == "lost" for attempt in attempts) / len(records), 4),
         from_standby=sum(end["degraded"] for end in ends),
-        said=tuple(sorted({end["said"] for end in ends if end["end"] == "error"}))[:3],
+        back_s=None if back_at_s is None else _settled_after(away, back_at_s),
+        said=tuple(sorted({end["said"] for end in ends if end["end"] in ("error", "cut")}))[:3],
     )
 
 
-def _recovery_s(ends: list[dict[str, Any]], calm: float) -> float:
-    """Give the time after the trouble when the last bad slice of requests fell due."""
-    slices: dict[int, list[bool]] = {}
-    for end in ends:
-        bad = end["end"] != "ok" or end["took_s"] > calm + _SUFFERING_S
-        slices.setdefault(int((end["due_s"] - _TROUBLE_AT_S) // _SLICE_S), []).append(bad)
-    worst = [number for number, bad in slices.items() if number >= 0 and sum(bad) > _BAD_SHARE * len(bad)]
-    return round((max(worst) + 1) * _SLICE_S, 2) if worst else 0.0
+def _over_after(marks: list[tuple[float, bool]], since_s: float) -> float:
+    """Give the time from `since_s` until no window of a second that begins later has more than one mark in fifty."""
+    last = max(due_s for due_s, _ in marks)
+    over = since_s
+    for step in range(int((last - since_s) / _STEP_S) + 1):
+        begin = since_s + step * _STEP_S
+        window = [marked for due_s, marked in marks if begin <= due_s < begin + _WINDOW_S]
+        if sum(window) > _BAD_SHARE * len(window):
+            over = begin + _STEP_S
+    return round(over - since_s, 2)
+
+
+def _settled_after(marks: list[tuple[float, bool]], since_s: float) -> float | None:
+    """As `_over_after`, but None when it was not over within the drill, less a window."""
+    after_s = _over_after(marks, since_s)
+    return after_s if since_s + after_s < max(due_s for due_s, _ in marks) - _WINDOW_S else None
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=200.0, help="requests a second")
     parser.add_argument("--seconds", type=float, default=25.0)
-    parser.add_argument("--only", choices=sorted(TROUBLES))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only", choices=sorted(TROUBLES), action="append", help="may be given several times")
     options = parser.parse_args()
-    for trouble in TROUBLES if options.only is None else (options.only,):
-        print(json.dumps(drill(trouble, rate_per_s=options.rate, seconds=options.seconds).__dict__), flush=True)
+    plan = Plan(rate_per_s=options.rate, seconds=options.seconds, workers=options.workers)
+    for trouble in options.only or TROUBLES:
+        print(json.dumps(asdict(drill(trouble, plan))), flush=True)
     return 0
 
 

@@ -55,13 +55,19 @@ async def _play(task: dict[str, Any], number: int, due: float, begun: float) -> 
 
 
 def _verdict(answer: bytes, *, stream: bool) -> str:
-    """Tell `ok`, `error` (before the commit point: an error status, or nothing), or `broken` (a stream that began and did not end well)."""
+    """Tell how an answer ended.
+
+    `ok`; `error`: an error status, or nothing at all (before the commit point); `broken`: a stream that ended with an error event; `cut`:
+    one that ended without a word.
+    """
     head, _, rest = answer.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 200"):
         return "error"
     if not stream:
         return "ok" if b'"finish_reason"' in rest and rest.rstrip().endswith(b"}") else "error"
-    return "ok" if b"data: [DONE]" in rest and b'"error"' not in rest else "broken"
+    if b'"error"' in rest:
+        return "broken"
+    return "ok" if b"data: [DONE]" in rest else "cut"
 
 
 async def _main(task: dict[str, Any]) -> None:

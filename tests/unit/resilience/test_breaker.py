@@ -273,6 +273,36 @@ def test_slow_first_tokens_let_others_go_first() -> None:
     assert breaker.phase is CLOSED
 
 
+def test_a_long_whole_answer_does_not_prove_that_first_tokens_are_quick_again() -> None:
+    """It gives its place back for a better probe; a quick whole answer, and any stream in time, do prove it."""
+    breaker = Breaker(BreakerSettings(min_calls=1))
+    _slow(breaker, 1.0)
+    assert breaker.phase is SOFT_OPEN
+    for _ in range(2):
+        breaker.begin(2.0)
+    breaker.succeed(now=10.0, began_at=2.0)
+    assert (SOFT_HALF_OPEN, 1) == (breaker.phase, breaker.probes)
+    breaker.succeed(now=10.0, began_at=2.0)
+    assert (SOFT_HALF_OPEN, 0) == (breaker.phase, breaker.probes)
+    _succeed(breaker, 10.0)
+    assert breaker.phase is SOFT_HALF_OPEN
+    breaker.begin(10.0)
+    breaker.succeed(now=14.0, began_at=10.0, first_token=True)
+    assert breaker.phase is CLOSED
+
+
+def test_without_streams_whole_answers_close_it_after_the_longest_pause() -> None:
+    """Nothing better may ever come."""
+    breaker = Breaker(BreakerSettings(min_calls=1))
+    _slow(breaker, 1.0)
+    breaker.begin(2.0)
+    breaker.succeed(now=32.0, began_at=2.0)
+    for _ in range(2):
+        breaker.begin(28.0)
+        breaker.succeed(now=32.5, began_at=28.0)
+    assert breaker.phase is CLOSED
+
+
 def test_a_slow_success_is_a_success_for_a_hard_probe() -> None:
     """After an outage the first answers are slow: that is what a slow start is for."""
     breaker = _opened()

@@ -192,7 +192,7 @@ class Breaker:
         if not self._is_current(began_at):
             return
         if self.phase is HALF_OPEN or self.phase is SOFT_HALF_OPEN:
-            if not self._give_back(early=early):
+            if not self._give_back(early=early) and (first_token or not self._hides_first_token(now, began_at)):
                 self._pass(now)
             return
         self._row = self._connects = 0
@@ -270,6 +270,16 @@ class Breaker:
 
     def _is_current(self, began_at: float | None) -> bool:
         return began_at is None or self._since is None or began_at >= self._since
+
+    def _hides_first_token(self, now: float, began_at: float | None) -> bool:
+        """Tell whether a whole answer leaves open what a probe of first tokens is to show: it took longer than they may take.
+
+        With no streams among the calls there is no better proof: after `max_cooldown_s` without a verdict it will do.
+        """
+        ttft_s, since = self.settings.ttft_s, self._since
+        if self.phase is HALF_OPEN or self._slow_trip or ttft_s is None or began_at is None or since is None:
+            return False
+        return now - began_at > ttft_s and now - since <= self.settings.max_cooldown_s
 
     def _pause_is_over(self, now: float) -> bool:
         return self._until is None or now >= self._until
