@@ -30,7 +30,7 @@ from benchmarks.machine import usable_cores
 from benchmarks.processes import ROOT, LoadProcess
 from tidegate.testing import GatewayProcess
 
-_SCRIPT = {
+_SCRIPT: dict[str, dict[str, Any]] = {
     "default": {
         "first_token_s": {"lognormal": [0.03, 0.3]},
         "per_token_s": {"normal": [0.01, 0.003]},
@@ -47,13 +47,13 @@ _CALM_GAP_S = 0.5  # before the trouble: what fell due later may have met it
 
 
 class Mock:
-    """A `tidegate mock` process."""
+    """A `tidegate mock` process on a free port; `place` keeps its script and its log."""
 
-    def __init__(self, name: str, place: Path, port: int = 0) -> None:
+    def __init__(self, name: str, place: Path, *, script: Mapping[str, Any] = _SCRIPT) -> None:
         self._script = place / f"{name}.json"
-        self._script.write_text(json.dumps(_SCRIPT))
+        self._script.write_text(json.dumps(script))
         self._log = place / f"{name}.log"
-        self.port = port
+        self.port = 0
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -74,9 +74,9 @@ class Mock:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
-    def put(self, default: dict[str, Any]) -> None:
-        """Change how it behaves from now on."""
-        content = json.dumps({"default": default}).encode()
+    def load(self, script: Mapping[str, Any]) -> None:
+        """Follow this script from now on."""
+        content = json.dumps(script).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/mock/script", data=content, method="PUT")
         with urllib.request.urlopen(request, timeout=5):  # noqa: S310  loopback
             pass
@@ -150,15 +150,15 @@ def _thaw(mock: Mock) -> None:
 
 
 def _fail(mock: Mock) -> None:
-    mock.put(_SCRIPT["default"] | {"status": 500})
+    mock.load({"default": _SCRIPT["default"] | {"status": 500}})
 
 
 def _slow_down(mock: Mock) -> None:
-    mock.put(_SCRIPT["default"] | {"first_token_s": _SLOW_S})
+    mock.load({"default": _SCRIPT["default"] | {"first_token_s": _SLOW_S}})
 
 
 def _mend(mock: Mock) -> None:
-    mock.put(dict(_SCRIPT["default"]))
+    mock.load(_SCRIPT)
 
 
 TROUBLES = {
