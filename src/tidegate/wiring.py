@@ -155,7 +155,7 @@ class LiveWorker:
         self.commit(prepared)
 
     async def prepare(self, configuration: Configuration) -> Prepared:
-        before = self._active.services.policies.fleet if self._active is not None else None
+        before = self._active.services.policies if self._active is not None else None
         rng = Random(os.urandom(32))  # noqa: S311  jitter, and draws between replicas
         members = [
             (replica, section, each.base_url)
@@ -167,14 +167,12 @@ class LiveWorker:
             replica: UpstreamEndpoint(pools[replica], DIALECTS[section.dialect], upstream_headers(section), section.dialect in _OWN_SERVERS)
             for replica, section, _ in members
         }
-        routes = tuple(
-            route_of(section.model, [(target.upstream, target.model) for target in section.targets]) for section in configuration.routes
-        )
+        routes = tuple(route_of(section) for section in configuration.routes)
         table = RouteTable(routes, listed_models(configuration))
         policies = Policies(
             limits=self._limits,
             routes=table,
-            fleet=Fleet(fleet_pools(configuration), before=before, rng=rng),
+            fleet=Fleet(fleet_pools(configuration), before=before.fleet if before is not None else None, rng=rng),
             retry=retry_policy_of(configuration),
             rng=rng,
             shape=shape,
@@ -183,8 +181,8 @@ class LiveWorker:
             router=router_of(configuration, routes),
             budget=retry_budget_of(configuration),
             ladders=ladders_of(configuration),
-            degradation=degradation_of(configuration),
-            classes=classes_of(configuration, before=self._active.services.policies.classes if self._active is not None else None),
+            degradation=degradation_of(configuration, before=before.degradation if before is not None else None),
+            classes=classes_of(configuration, before=before.classes if before is not None else None),
             leave=leave_policies(configuration),
             commit_after_s=configuration.streams.commit_after_s,
         )
@@ -217,7 +215,7 @@ class LiveWorker:
             prepared.services.policies.fleet.mark(LOCAL_REPLICA, present=True, warm=False)
         if retired is not None:
             self._carry(retired)
-            self.gateway.tasks.start(_retire(retired))
+            self.gateway.tasks.start(_retire(retired, self.gateway))
 
     def set_engine(self, state: EngineState) -> None:
         """Follow the local engine's life: a new process has a new address and key."""
@@ -392,10 +390,12 @@ async def open_worker(
     return worker
 
 
-async def _retire(prepared: Prepared) -> None:
-    """Close a configuration that was replaced, once no call of its time runs any more."""
-    while any(pool.statistics().in_use or pool.statistics().waiting for pool in prepared.pools.values()):  # noqa: ASYNC110  rare
-        await asyncio.sleep(_RETIRE_LOOK_S)  # every call ends by its own clocks
+async def _retire(prepared: Prepared, gateway: Gateway) -> None:
+    """Close a configuration that was replaced, once no request of its time runs any more, also one that pauses before a retry."""
+    pools = prepared.pools.values()
+    policies = prepared.services.policies
+    while gateway.uses(policies) or any(pool.statistics().in_use or pool.statistics().waiting for pool in pools):  # noqa: ASYNC110  rare
+        await asyncio.sleep(_RETIRE_LOOK_S)  # every request ends by its own clocks
     await _close(prepared)
 
 

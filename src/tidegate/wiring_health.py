@@ -211,13 +211,19 @@ class Lookout:
         """Tell other nodes of breakers that opened, and closed again."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            for status in self._fleet.statistics(now=self._clock()):
-                address = self._plan.addresses.get(status.replica)
-                broken = status.breaker in _BROKEN
-                if address is None or broken is (status.replica in self._broken):
-                    continue
-                self._broken ^= {status.replica}
-                share.publish(address, alive=not broken, source=Source.BREAKER, reason=status.why)
+            try:
+                self._tell_of_breakers(share)
+            except Exception:  # noqa: BLE001  the task's outermost frame: a fault of ours must not end the sharing
+                _LOG.exception("health.fault breakers")
+
+    def _tell_of_breakers(self, share: HealthShare) -> None:
+        for status in self._fleet.statistics(now=self._clock()):
+            address = self._plan.addresses.get(status.replica)
+            broken = status.breaker in _BROKEN
+            if address is None or broken is (status.replica in self._broken):
+                continue
+            self._broken ^= {status.replica}
+            share.publish(address, alive=not broken, source=Source.BREAKER, reason=status.why)
 
     # ── what was found elsewhere ──────────────────────────────────────────────
 

@@ -18,7 +18,6 @@ from tidegate.domain.units import Headers, ModelName, ReplicaId, Secret, Upstrea
 from tidegate.domain.upstream import (
     BreakerPhase,
     BreakerSettings,
-    Pick,
     Pool,
     PoolStatus,
     Replica,
@@ -66,7 +65,7 @@ def limits_resolver(configuration: Configuration) -> LimitsResolver:
     return LimitsResolver({name: limits_of(section) for name, section in configuration.tiers.items()}, limits_of(configuration.limits))
 
 
-def degradation_of(configuration: Configuration) -> Degradation | None:
+def degradation_of(configuration: Configuration, *, before: Degradation | None = None) -> Degradation | None:
     """Give the prepared answers, if there are any; `ConfigurationError` when the file of rules cannot be used."""
     section = configuration.degradation
     rules: RuleBook | None = None
@@ -80,7 +79,7 @@ def degradation_of(configuration: Configuration) -> Degradation | None:
         feature: HeldAnswer(held.sentence, tuple((link.title, link.url) for link in held.links))
         for feature, held in section.holding.items()
     }
-    return Degradation(holding, section.hold_for_s, rules, section.hand_over)
+    return Degradation(holding, section.hold_for_s, rules, section.hand_over, before=before)
 
 
 def classes_of(configuration: Configuration, *, before: ClassHealth | None = None) -> ClassHealth | None:
@@ -89,9 +88,8 @@ def classes_of(configuration: Configuration, *, before: ClassHealth | None = Non
     for route in configuration.routes:
         section = route.classes
         if section is not None:
-            target = Target(UpstreamName(section.fallback.upstream), ModelName(section.fallback.model) if section.fallback.model else None)
             settings[route.model] = ClassSettings(
-                target, section.failure_ratio, section.window_s, section.min_calls, section.recover_after_s
+                target_of(section.fallback), section.failure_ratio, section.window_s, section.min_calls, section.recover_after_s
             )
     return ClassHealth(settings, before=before) if settings else None
 
@@ -165,7 +163,7 @@ def fleet_pools(configuration: Configuration) -> list[Pool]:
         )
         breaker = msgspec.convert(section.breaker, BreakerSettings, from_attributes=True)
         keeps_sessions = section.affinity is AffinityName.SESSION
-        pools.append(Pool(UpstreamName(name), replicas, Pick(section.pick), keeps_sessions, breaker))
+        pools.append(Pool(UpstreamName(name), replicas, section.pick, keeps_sessions, breaker))
     if configuration.local_engine.enabled:
         engine = Replica(LOCAL_REPLICA, UpstreamName(LOCAL), "llamacpp", timeouts_of(TimeoutsSection()))
         calm = BreakerSettings(ttft_s=None)  # slow is what a CPU is
@@ -221,10 +219,8 @@ def bearer(key: Secret | None) -> Headers:
     return ((b"authorization", b"Bearer " + key.reveal().encode()),) if key is not None else ()
 
 
-def route_of(pattern: str, targets: list[tuple[str, str | None]]) -> Route:
-    return Route(
-        pattern, tuple(Target(UpstreamName(upstream), ModelName(model) if model is not None else None) for upstream, model in targets)
-    )
+def route_of(section: RouteSection) -> Route:
+    return Route(section.model, tuple(target_of(each) for each in section.targets))
 
 
 def timeouts_of(section: TimeoutsSection) -> Timeouts:

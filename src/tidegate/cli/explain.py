@@ -93,7 +93,7 @@ def look(configuration: Configuration, body: bytes, caller: Caller) -> Report:
     parsed = parse_request(_operation(body), body)
     if isinstance(parsed, ClientError):
         raise parsed
-    routes = [route_of(each.model, [(target.upstream, target.model) for target in each.targets]) for each in configuration.routes]
+    routes = [route_of(each) for each in configuration.routes]
     table = RouteTable(routes, listed_models(configuration))
     route = table.match(parsed.model)
     if route is None:

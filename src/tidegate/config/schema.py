@@ -17,6 +17,7 @@ from tidegate.config.schema_resilience import BreakerSection, HealthSection, Ret
 from tidegate.config.schema_routing import RouteSection, RuleSection
 from tidegate.config.section import AtLeastOne, Port, Positive, Section
 from tidegate.domain.units import Secret
+from tidegate.domain.upstream import Pick
 
 
 class TlsSection(Section, frozen=True, kw_only=True):
@@ -82,15 +83,6 @@ class TimeoutsSection(Section, frozen=True, kw_only=True):
     total_s: Annotated[Positive, Meta(description="Until the answer is complete.")] = 600.0
 
 
-class PickName(StrEnum):
-    """How one of several available replicas is picked."""
-
-    LEAST_IN_FLIGHT = "least_in_flight"
-    PEAK_EWMA = "peak_ewma"
-    TWO_CHOICES = "two_choices"
-    WEIGHTED = "weighted"
-
-
 class AffinityName(StrEnum):
     NONE = "none"
     SESSION = "session"
@@ -137,7 +129,7 @@ class UpstreamSection(Section, frozen=True, kw_only=True):
         tuple[ReplicaSection, ...],
         Meta(description="More addresses of the same servers: with `base_url` they are one pool of interchangeable replicas."),
     ] = ()
-    pick: Annotated[PickName, Meta(description="How a replica of the pool is picked.")] = PickName.LEAST_IN_FLIGHT
+    pick: Annotated[Pick, Meta(description="How a replica of the pool is picked.")] = Pick.LEAST_IN_FLIGHT
     affinity: Annotated[
         AffinityName, Meta(description="`session`: requests of one conversation go to one replica while it is available, for its KV cache.")
     ] = AffinityName.NONE

@@ -6,10 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.config.section import AtLeastOne, Positive, Section
+from tidegate.config.section import AtLeastOne, Positive, Ratio, Section
 from tidegate.domain.units import Secret
-
-Ratio = Annotated[float, Meta(gt=0, le=1)]
 
 
 class HealthSection(Section, frozen=True, kw_only=True):

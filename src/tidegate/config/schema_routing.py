@@ -7,10 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.config.section import AtLeastOne, Positive, Section
+from tidegate.config.section import AtLeastOne, Positive, Ratio, Section
 from tidegate.domain.features import Trait
-
-Ratio = Annotated[float, Meta(gt=0, le=1)]
 
 
 class TargetSection(Section, frozen=True, kw_only=True):

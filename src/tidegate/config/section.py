@@ -16,3 +16,4 @@ Positive = Annotated[float, Meta(gt=0, le=604_800)]
 """Seconds; a week is longer than any connection lives, and far below what overflows an event loop's timer."""
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
+Ratio = Annotated[float, Meta(gt=0, le=1)]

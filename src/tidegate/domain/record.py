@@ -14,7 +14,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     replica: str
     result: str
-    """`ok`, `cancelled`, or the failure in a word: `status_503`, `timeout_stall`, and `failed` where there was neither."""
+    """`ok`, `cancelled`, `lost` (its replica was found dead), or the failure in a word: `status_503`, `timeout_stall`, else `failed`."""
     step: str = ""
     """What it was beside the one before: `same`, `shorter`, `smaller`, `next` (see `policy.resilience.ladder`); empty for the first."""
     status: int | None = None

@@ -19,7 +19,7 @@ from tidegate.domain.units import ReplicaId
 from tidegate.domain.upstream import Choice, Clock, Route, UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.flow.actions import Action, CancelAttempt, Detach, EndStream, Relay, Reply, StartAttempt
-from tidegate.flow.degrade import is_low_confidence
+from tidegate.flow.degrade import LOW_CONFIDENCE, is_low_confidence
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputStarted
 from tidegate.flow.facts import CallResult, Phase, Policies
 from tidegate.flow.faults import replica_lost, tells_of_the_prompt, timed_out, unavailable
@@ -98,7 +98,8 @@ class CallFlow:
         if self._rung is Rung.SMALLER:
             return f"L1; reason=smaller_model{upstream}"
         if self._rung is Rung.SHORTER:
-            return f"L1; reason=shortened{upstream if choice.rank else ''}"
+            unsure = not choice.rank and is_low_confidence(self._label)  # shortened, and of the fallback model all the same
+            return f"L1; reason=shortened{upstream if choice.rank else ''}{LOW_CONFIDENCE if unsure else ''}"
         if self._label is not None and self._changes is not None and not is_low_confidence(self._label):
             return f"{self._label}{upstream}"  # what the plan changed is changed for every target
         return f"L1; reason=standby{upstream}"

@@ -19,7 +19,7 @@ from tidegate.wire.own_answers import encode_prepared, question_of, takes_words
 
 _WORDED = frozenset({Operation.CHAT, Operation.COMPLETION})
 _NOT_ITS_FAULT = frozenset({Outcome.FAILED_UPSTREAM, Outcome.FAILED_TIMEOUT, Outcome.MODEL_ERROR, Outcome.REJECTED_NO_REPLICA})
-_LOW_CONFIDENCE = "; confidence=low"
+LOW_CONFIDENCE = "; confidence=low"
 
 
 def diverted(plan: Plan, classes: ClassHealth, router: Router, request: ParsedRequest, route: Route, *, now: float) -> Plan:
@@ -34,13 +34,13 @@ def diverted(plan: Plan, classes: ClassHealth, router: Router, request: ParsedRe
     return replace(
         plan,
         route=Route(plan.route.pattern, targets),
-        degraded=f"L1; reason=prompt_class; class={diversion.prompt_class}{_LOW_CONFIDENCE}",
+        degraded=f"L1; reason=prompt_class; class={diversion.prompt_class}{LOW_CONFIDENCE}",
         features=features,
     )
 
 
 def is_low_confidence(degraded: str | None) -> bool:
-    return degraded is not None and _LOW_CONFIDENCE in degraded
+    return degraded is not None and LOW_CONFIDENCE in degraded
 
 
 def prepared_answer(

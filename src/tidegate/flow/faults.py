@@ -56,7 +56,7 @@ def unavailable(fleet: Fleet, route: Route, model: ModelName, *, now: float) -> 
     reasons: list[str] = []
     for target in fleet.explain(route, model, now=now):
         if target.replicas:
-            reasons += [f"{each.replica}: {each.why or 'tried already'}" for each in target.replicas]
+            reasons += [f"{each.replica}: {each.why}" for each in target.replicas]
         else:
             reasons.append(f"{target.upstream}: {target.why}")
     return UpstreamFailure(

@@ -338,7 +338,7 @@ class RequestFlow:
             return Usage(), Evidence.ESTIMATED
         if result.usage is not None:
             return result.usage, Evidence.REPORTED
-        if result.failure is not None and not result.committed:
+        if result.failure is not None and call.first_output_at is None:
             return Usage(), Evidence.ESTIMATED  # the upstream produced nothing: nothing is charged
         prompt = self._prompt_tokens or guess_tokens(len(request.body))
         completion = call.progress.chunks or guess_tokens(result.output_bytes)

@@ -142,6 +142,10 @@ class Gateway:
     def replace_services(self, services: Services) -> None:
         self.services = services
 
+    def uses(self, policies: Policies) -> bool:
+        """Tell whether a request of that configuration still runs: it may yet call its upstreams, whatever it waits for now."""
+        return any(driver.uses(policies) for driver in self._running)
+
     def interrupt_all(self) -> int:
         """End every running request with an error that its client understands; give their number."""
         running = list(self._running)

@@ -48,6 +48,7 @@ from tidegate.flow.events import (
     ReplicaLost,
     TokensCounted,
 )
+from tidegate.flow.facts import Policies
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.attempt import Attempt
 from tidegate.gateway.endpoints import UPSTREAM_PATHS
@@ -136,6 +137,10 @@ class RequestDriver:
             self._perform(self.flow.begin(now=self.now()))
         except Exception as fault:  # noqa: BLE001  outermost frame: see `crashed`
             self.crashed(fault)
+
+    def uses(self, policies: Policies) -> bool:
+        """Tell whether this request was begun under that configuration."""
+        return self._services.policies is policies
 
     def interrupt(self) -> None:
         """The process must end: finish this request with an error."""

@@ -190,7 +190,9 @@ class ResumableStream:
         if seat is not None:
             seat.exchange.finish()
             seat.served()
-        if self._id is not None:
+        if self._streams.closed:
+            self.forget()  # nobody can come back any more
+        elif self._id is not None:
             self._streams.finished(self._id)
             self._wait(self.forget)
 

@@ -55,7 +55,7 @@ def failure_to_error(failure: UpstreamFailure) -> TidegateError:
 
 def interruption(failure: UpstreamFailure) -> TidegateError:
     """Make the in-band error for a stream that broke after its first output."""
-    if failure.clock is not None or failure.in_band:
+    if failure.clock is not None or failure.in_band or failure.status is not None:
         return failure_to_error(failure)
     return StreamInterrupted(
         "The connection to the model server was lost before the answer was complete: what came is not the whole of it."

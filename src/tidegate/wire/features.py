@@ -17,7 +17,8 @@ import msgspec
 
 from tidegate.domain.features import PromptFeatures, Trait
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.wire.prompt_heads import CONVERSATION, ENTRIES, PART, PLAIN, TEXT, ConversationHead, PartHead
+from tidegate.wire.prompt_heads import CONVERSATION, ENTRIES, PART, PLAIN, ConversationHead, PartHead
+from tidegate.wire.request_heads import TEXT
 from tidegate.wire.text_statistics import TextStatistics, measure
 from tidegate.wire.text_traits import traits_of
 
@@ -37,7 +38,7 @@ _IMAGE_TOKENS = 1_026
 """A picture of ordinary size."""
 _AUDIO_TOKENS = 500
 _JSON_BYTES_PER_TOKEN = 3.6
-_NEW_LINE = b"\\n"
+_LINE_FEED = b"\\n"
 _QUOTE = 0x22
 _BRACKET = 0x5B
 _NOTHING = (b"", b"null", b"[]", b"{}")
@@ -66,7 +67,7 @@ def read_features(request: ParsedRequest) -> PromptFeatures:
     else:
         plain = PLAIN.decode(request.body)
         _gather_prompts(plain.prompt if request.operation is Operation.COMPLETION else plain.input, gathered)
-    inside = _NEW_LINE.join(gathered.texts)
+    inside = _LINE_FEED.join(gathered.texts)
     text, read_bytes = _sample(inside)
     statistics = measure(text)
     traits = traits_of(text, statistics) | gathered.traits
@@ -169,21 +170,27 @@ def _is_picture(part: PartHead) -> bool:
 
 
 def _sample(inside: bytes) -> tuple[str, int]:
-    """Decode the inside of a JSON string, or, of a long one, its beginning and its end; give how many of its bytes were decoded."""
+    """Decode the inside of a JSON string, or, of a long one, its beginning and its end; give how many of its bytes were decoded.
+
+    A half that no cut makes decodable is read with its escapes as they stand: a stray byte must not make a long prompt look short.
+    """
     if len(inside) <= READ_BYTES:
         return _decoded(inside), len(inside)
     half = READ_BYTES // 2
-    beginning, end = "", ""
     for spare in range(_LONGEST_ESCAPE):
         found = _try(inside[: half - spare])
         if found is not None:
             beginning = found
             break
+    else:
+        beginning = inside[:half].decode("utf-8", "replace")
     for spare in range(_LONGEST_ESCAPE):
         found = _try(inside[spare - half :])
         if found is not None:
             end = found
             break
+    else:
+        end = inside[-half:].decode("utf-8", "replace")
     return f"{beginning}\n{end}", READ_BYTES
 
 

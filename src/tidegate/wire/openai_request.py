@@ -304,14 +304,18 @@ def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_us
 
     `ask_usage` asks a stream for its usage, if the dialect needs asking. `changes` lower what the client asked for, and never raise it.
     """
+    body = request.body
     asks = ask_usage and request.stream and not request.wants_usage and dialect.usage == "stream_options"
-    source = request.body if changes is None else _lowered(request, changes)
-    renames = [r for r in dialect.renames if r.operation is request.operation and b'"%b"' % r.source.encode("ascii") in source]
+    renames = [r for r in dialect.renames if r.operation is request.operation]
     defaults = [d for d in dialect.defaults if d.operation is request.operation]
-    if model == request.model and not asks and not renames and not defaults:
-        return source
-    members = MEMBERS.decode(source)
+    if changes is None:
+        renames = [r for r in renames if b'"%b"' % r.source.encode("ascii") in body]
+        if model == request.model and not asks and not renames and not defaults:
+            return body
+    members = MEMBERS.decode(body)
     before = dict(members)
+    if changes is not None:
+        _lower(members, request.operation, changes)
     if model != request.model:
         members["model"] = msgspec.Raw(msgspec.json.encode(model))
     for rename in renames:
@@ -321,26 +325,28 @@ def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_us
             members[default.name] = msgspec.Raw(default.value)
     if asks:
         members["stream_options"] = _asking_for_usage(members.get("stream_options"))
-    return source if members == before else msgspec.json.encode(members)
+    return body if members == before else msgspec.json.encode(members)
 
 
-def _lowered(request: ParsedRequest, changes: BodyChanges) -> bytes:
+def _lower(members: dict[str, msgspec.Raw], operation: Operation, changes: BodyChanges) -> None:
     """Set what is absent, lower what is above; the cap goes by the names that the client used, else by the operation's own."""
-    members = MEMBERS.decode(request.body)
     cap = changes.max_completion_tokens
     if cap is not None:
         names = [name for name in _CAPS if name in members]
         if not names:
-            names.append("max_completion_tokens" if request.operation is Operation.CHAT else "max_tokens")
+            names.append("max_completion_tokens" if operation is Operation.CHAT else "max_tokens")
         for name in names:
             members[name] = _at_most(members.get(name), cap)
     if changes.temperature is not None:
         members["temperature"] = _at_most(members.get("temperature"), changes.temperature)
-    return msgspec.json.encode(members)
 
 
-def _at_most(raw: msgspec.Raw | None, bound: float) -> msgspec.Raw:
-    """Keep a number that is within the bound; put the bound in the place of anything else."""
+def _at_most(raw: msgspec.Raw | None, bound: object) -> msgspec.Raw:
+    """Keep a number that is within the bound; put the bound in the place of anything else.
+
+    `bound` is typed so loosely because the compiled form would make a float of an int that is declared one, and send `1400.0`.
+    """
+    assert isinstance(bound, int | float)
     value: object = msgspec.json.decode(raw) if raw is not None else None
     if isinstance(value, int | float) and value <= bound:
         assert raw is not None

@@ -7,39 +7,38 @@ from __future__ import annotations
 
 import msgspec
 
-_ABSENT = msgspec.Raw()
+from tidegate.wire.request_heads import ABSENT
 
 
 class MessageHead(msgspec.Struct, gc=False):
-    content: msgspec.Raw = _ABSENT
-    tool_calls: msgspec.Raw = _ABSENT
+    content: msgspec.Raw = ABSENT
+    tool_calls: msgspec.Raw = ABSENT
 
 
 class PartHead(msgspec.Struct, gc=False):
-    text: msgspec.Raw = _ABSENT
-    image_url: msgspec.Raw = _ABSENT
-    image: msgspec.Raw = _ABSENT
-    file_id: msgspec.Raw = _ABSENT
-    type: msgspec.Raw = _ABSENT
-    input_audio: msgspec.Raw = _ABSENT
-    audio_url: msgspec.Raw = _ABSENT
+    text: msgspec.Raw = ABSENT
+    image_url: msgspec.Raw = ABSENT
+    image: msgspec.Raw = ABSENT
+    file_id: msgspec.Raw = ABSENT
+    type: msgspec.Raw = ABSENT
+    input_audio: msgspec.Raw = ABSENT
+    audio_url: msgspec.Raw = ABSENT
 
 
 class ConversationHead(msgspec.Struct, gc=False):
     messages: list[MessageHead]
-    tools: msgspec.Raw = _ABSENT
-    functions: msgspec.Raw = _ABSENT
-    response_format: msgspec.Raw = _ABSENT
-    guided_json: msgspec.Raw = _ABSENT
+    tools: msgspec.Raw = ABSENT
+    functions: msgspec.Raw = ABSENT
+    response_format: msgspec.Raw = ABSENT
+    guided_json: msgspec.Raw = ABSENT
 
 
 class PlainHead(msgspec.Struct, gc=False):
-    prompt: msgspec.Raw = _ABSENT
-    input: msgspec.Raw = _ABSENT
+    prompt: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT
 
 
 CONVERSATION = msgspec.json.Decoder(ConversationHead)
 PLAIN = msgspec.json.Decoder(PlainHead)
 PART = msgspec.json.Decoder(PartHead)
 ENTRIES = msgspec.json.Decoder(list[msgspec.Raw])
-TEXT = msgspec.json.Decoder(str)

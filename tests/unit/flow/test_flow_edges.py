@@ -14,13 +14,14 @@ from tidegate.domain.upstream import FailureScope, Replica, Route, Target, Upstr
 from tidegate.errors import InternalError, RateLimited
 from tidegate.flow.actions import Answer, Finish, Relay, SendError
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.events import AttemptCompleted, Authenticated, BodyReceived, DriverFailed, OutputStarted
+from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.flow.succession import Succession
 from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.resilience.ladder import Rung
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.router import Plan
@@ -202,3 +203,28 @@ class _Telling(Fleet):
     def output_overdue(self, replica: ReplicaId, *, now: float, began_at: float) -> None:
         self._told.append(now)
         super().output_overdue(replica, now=now, began_at=began_at)
+
+
+def test_an_early_commit_before_any_output_costs_nothing() -> None:
+    """The head went out, the upstream then could not be reached: nobody pays for a prompt that nobody read."""
+    policies = msgspec.structs.replace(_policies(), commit_after_s=1.0)
+    flow = _flow(policies)
+    flow.begin(now=0.0)
+    flow.receive(Authenticated(PRINCIPAL), now=0.0)
+    flow.receive(BodyReceived(CHAT[:-1] + b',"stream":true}'), now=0.0)
+    assert [Relay(1, None)] == flow.handle_timer(now=1.0)
+    refused = UpstreamFailure(FailureScope.REPLICA, retryable=True, message="refused", connect=True)
+    *_, finish = flow.receive(AttemptFailed(1, refused), now=3.0)
+    assert isinstance(finish, Finish)
+    assert (Outcome.FAILED_MID_STREAM, 0) == (finish.record.outcome, finish.record.usage.total_tokens)
+
+
+def test_a_shortened_answer_of_a_fallback_model_is_still_marked() -> None:
+    """Low confidence is about the model, not about the length."""
+    policies = _policies()
+    request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT)
+    plan = Plan(policies.routes.routes[0], degraded="L1; reason=prompt_class; class=table; confidence=low")
+    call = CallFlow(request, plan, policies)
+    call.begin(now=0.0)
+    call._rung = Rung.SHORTER
+    assert call.degraded == "L1; reason=shortened; confidence=low"

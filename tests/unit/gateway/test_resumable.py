@@ -384,6 +384,19 @@ def test_a_drain_ends_those_who_wait_for_nobody() -> None:
     run(story)
 
 
+def test_a_stream_that_ends_after_the_drain_is_not_kept() -> None:
+    """Nobody can come back for it: no tail, no timer that outlives the gateway."""
+
+    async def story() -> None:
+        one, _, _ = await begun(PLAIN)
+        one.gateway.begin_drain()
+        one.upstream.end()
+        left = one.gateway.statistics().streams
+        assert (0, 0) == (left.resumable, left.resume_buffer_bytes)
+
+    run(story)
+
+
 def test_a_broken_stream_says_so_to_the_client_that_returns() -> None:
     """The in-band error is an event like any other: numbered, kept and replayed, without a forged `[DONE]`."""
 

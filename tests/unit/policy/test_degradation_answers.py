@@ -105,3 +105,13 @@ def test_it_says_what_it_is(rules: Rules | None) -> None:
     answers = degradation(rules)
     answers.route_failed(ROUTE, now=0.0)
     assert f"Degradation(holding=['default'], rules={rules is not None}, failing=['qwen*'])" == repr(answers)
+
+
+def test_an_outage_goes_on_through_a_reload() -> None:
+    """Whoever was held long enough is not asked for patience again."""
+    before = degradation(Rules())
+    before.route_failed(ROUTE, now=100.0)
+    after = Degradation({"default": HeldAnswer(SENTENCE)}, 60.0, Rules(), "Ask our people.", before=before)
+    assert KNOWN == after.answer("known", "", ROUTE, now=160.0)
+    before.route_answered(ROUTE, now=161.0)
+    assert KNOWN == after.answer("known", "", ROUTE, now=162.0)

@@ -404,3 +404,21 @@ def test_a_first_token_that_is_late_counts_before_it_comes() -> None:
     breaker.begin(4.7)
     breaker.output_overdue(now=7.7, began_at=4.7, rng=RNG)
     assert (SOFT_OPEN, 2, 0) == (breaker.phase, breaker.trips, breaker.probes)
+
+
+def test_one_failed_probe_of_a_pool_may_be_one_replicas() -> None:
+    """The next probe goes to another; only as many failures in a row as there are probes show that the pool is still down."""
+    pool = Breaker(BreakerSettings(probes=2), whole_pool=True)
+    for _ in range(20):
+        pool.fail(now=1.0, began_at=1.0, rng=RNG)
+    assert pool.phase is OPEN
+    pool.begin(3.0)
+    pool.fail(now=3.0, began_at=3.0, rng=RNG)
+    assert (HALF_OPEN, 0, 1) == (pool.phase, pool.probes, pool.trips)
+    pool.begin(3.1)
+    pool.output_began(now=3.2, began_at=3.1, slow=False, rng=RNG)
+    pool.fail(now=3.3, began_at=3.1, rng=RNG, early=True)
+    assert (HALF_OPEN, 0) == (pool.phase, pool.probes)
+    pool.begin(3.4)
+    pool.fail(now=3.4, began_at=3.4, rng=RNG)
+    assert (OPEN, 2) == (pool.phase, pool.trips)

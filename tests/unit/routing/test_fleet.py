@@ -7,7 +7,6 @@ from random import Random
 import msgspec
 import pytest
 
-from tidegate.config.schema import PickName
 from tidegate.config.schema_resilience import BreakerSection
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
 from tidegate.domain.upstream import (
@@ -294,6 +293,22 @@ def test_late_first_tokens_count_before_they_come() -> None:
     assert off.overdue_s(A) is None
 
 
+def test_one_bad_replica_does_not_keep_its_pool_closed() -> None:
+    """After a minute's outage of all four, three that are well again serve within half a minute, whatever the fourth does."""
+    fleet = Fleet([_pool(4)], rng=_Longest())
+    route = Route("m", (Target(UpstreamName("a")),))
+    for tick in range(4 * 90):
+        now = tick / 4
+        for _ in range(3):
+            choice = fleet.choose(route, M, (), now=now)
+            if choice is not None:
+                well = now >= 60.0 and choice.replica.replica != A
+                _call(fleet, choice.replica.replica, None if well else BROKEN, now)
+        if now == 59.0:
+            assert fleet.pool_statistics(now=now)[0].breaker is not BreakerPhase.CLOSED
+    assert fleet.pool_statistics(now=90.0)[0].breaker is BreakerPhase.CLOSED
+
+
 def test_a_last_resort_serves_when_nothing_else_can() -> None:
     """As a stand-by it does not go before a slow server, only before none; where the route names it first, it is first."""
     quick = BreakerSettings(min_calls=1, connect_failures=1)
@@ -521,8 +536,7 @@ def test_plain_replicas_make_default_pools() -> None:
 
 @pytest.mark.parametrize("settings", [BreakerSection(), BreakerSection(ttft_s=None, probes=7)])
 def test_settings_mean_the_same_in_the_file_and_in_the_policy(settings: BreakerSection) -> None:
-    """Same fields, same defaults, same names of picks."""
+    """Same fields, same defaults."""
     converted = msgspec.convert(settings, BreakerSettings, from_attributes=True)
     assert msgspec.structs.asdict(settings) == msgspec.structs.asdict(converted)
     assert BreakerSettings() == msgspec.convert(BreakerSection(), BreakerSettings, from_attributes=True)
-    assert [each.value for each in PickName] == [each.value for each in Pick]

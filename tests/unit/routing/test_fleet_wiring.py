@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.config.schema import AffinityName, Configuration, DialectName, LocalEngineSection, PickName, ReplicaSection, UpstreamSection
+from tidegate.config.schema import AffinityName, Configuration, DialectName, LocalEngineSection, ReplicaSection, UpstreamSection
 from tidegate.config.schema_resilience import BreakerSection
 from tidegate.domain.units import ReplicaId, UpstreamName
 from tidegate.domain.upstream import BreakerPhase, Pick, PoolStatus, ReplicaPhase, ReplicaStatus
@@ -18,7 +18,7 @@ def test_an_upstream_is_a_pool_of_its_addresses() -> None:
         base_url="http://10.0.0.1/v1",
         weight=2.0,
         replicas=(ReplicaSection(base_url="http://10.0.0.2/v1", priority=3),),
-        pick=PickName.PEAK_EWMA,
+        pick=Pick.PEAK_EWMA,
         affinity=AffinityName.SESSION,
         breaker=BreakerSection(probes=5),
     )

@@ -58,3 +58,12 @@ def test_one_change_leaves_the_other_member_alone() -> None:
     sent: dict[str, object] = {"messages": HI, "max_tokens": 100, "temperature": 0.9}
     assert _rewritten(Operation.CHAT, BodyChanges(temperature=0.1), sent)["max_tokens"] == 100
     assert _rewritten(Operation.CHAT, BodyChanges(max_completion_tokens=70), sent)["temperature"] == 0.9
+
+
+def test_what_needs_no_lowering_stays_byte_for_byte() -> None:
+    """A body whose members are low enough is sent as it came, spaces and all."""
+    request = parse_request(
+        Operation.CHAT, b'{"model": "m", "messages": [{"role":"user","content":"hi"}], "max_tokens": 5, "temperature": 0}'
+    )
+    assert isinstance(request, ParsedRequest)
+    assert request.body == rewrite_body(request, model="m", dialect=DIALECTS["vllm"], ask_usage=False, changes=LOWER)

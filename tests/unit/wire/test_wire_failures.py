@@ -111,6 +111,9 @@ def test_a_stream_that_breaks_says_so_or_why() -> None:
     assert isinstance(interruption(failure()), StreamInterrupted)
     assert "vendor words" in interruption(failure(in_band=True)).message
     assert isinstance(interruption(failure(clock=Clock.STALL)), UpstreamTimeout)
+    refused = interruption(failure(scope=FailureScope.REQUEST, status=400))  # where the head went out before the upstream's verdict
+    assert isinstance(refused, UpstreamRejected)
+    assert "vendor words" in refused.message
 
 
 @pytest.mark.parametrize(("scope", "status"), [(FailureScope.REQUEST, 500), (FailureScope.MODEL, 500), (FailureScope.MODEL, 501)])

@@ -267,6 +267,14 @@ def test_a_long_text_that_is_not_unicode_is_passed_over() -> None:
     assert read_features(ParsedRequest(Operation.COMPLETION, ModelName("m"), body)).traits == frozenset()
 
 
+def test_a_stray_byte_at_each_end_does_not_make_a_long_prompt_look_short() -> None:
+    """Rules by length, budgets and kinds of prompts must not be evaded so."""
+    text = (PROSE * (3 * READ_BYTES // len(PROSE))).encode()
+    clean = ParsedRequest(Operation.COMPLETION, ModelName("m"), b'{"model":"m","prompt":"' + text + b'"}')
+    spoilt = ParsedRequest(Operation.COMPLETION, ModelName("m"), b'{"model":"m","prompt":"\xff' + text + b'\xff"}')
+    assert read_features(spoilt).prompt_tokens == pytest.approx(read_features(clean).prompt_tokens, rel=0.05)
+
+
 def test_a_conversation_of_very_many_messages_is_read_at_both_ends() -> None:
     """Five thousand messages are estimated from a thousand."""
     messages = [{"role": "user", "content": PROSE}] * 5_000

@@ -46,14 +46,22 @@ class PreparedAnswer(msgspec.Struct, frozen=True):
 class Degradation:
     """All prepared answers of one configuration, and since when its routes have been failing."""
 
-    def __init__(self, holding: Mapping[str, HeldAnswer], hold_for_s: float, rules: RuleBook | None, hand_over: str) -> None:
+    def __init__(
+        self,
+        holding: Mapping[str, HeldAnswer],
+        hold_for_s: float,
+        rules: RuleBook | None,
+        hand_over: str,
+        *,
+        before: Degradation | None = None,
+    ) -> None:
         self._holding = {feature: PreparedAnswer(held.text, "L2", "holding") for feature, held in holding.items()}
         self._default = self._holding.get(DEFAULT_FEATURE)
         self._hold_for_s = hold_for_s
         self._rules = rules
         self._handed_over = PreparedAnswer(hand_over, "L3", "hand_over")
-        self._failing_since: dict[str, float] = {}
-        """Keyed by route patterns, of which a configuration has a fixed number."""
+        self._failing_since: dict[str, float] = dict(before._failing_since) if before is not None else {}  # noqa: SLF001  the same class
+        """Keyed by route patterns, of which a configuration has a fixed number. An outage goes on through a reload."""
 
     def __repr__(self) -> str:
         return f"Degradation(holding={sorted(self._holding)}, rules={self._rules is not None}, failing={sorted(self._failing_since)})"

@@ -240,12 +240,18 @@ class Breaker:
         else:
             self._window.add_first(slow=False, now=now)
 
-    def fail(self, *, now: float, began_at: float | None, rng: Random, connect: bool = False, widespread: bool = True) -> None:
-        """End a call that failed; `connect` when there was no connection at all."""
+    def fail(
+        self, *, now: float, began_at: float | None, rng: Random, connect: bool = False, widespread: bool = True, early: bool = False
+    ) -> None:
+        """End a call that failed; `connect` when there was no connection at all, `early` after `output_began`."""
         if self.phase is OPEN or not self._is_current(began_at):
             return
         if self.phase is HALF_OPEN:
-            self._trip(Signal.PROBE_FAILED, self.reason, now, rng)
+            if self._whole_pool and self._row + 1 < self.settings.probes:
+                self._row += 1  # one replica of many: the next probe goes to another, and only failures in a row are the pool's
+                self._give_back(early=early)
+            else:
+                self._trip(Signal.PROBE_FAILED, self.reason, now, rng)
             return
         self._row += 1
         self._connects = self._connects + 1 if connect else 0

@@ -180,7 +180,7 @@ class Fleet:
         else:
             standing.failed_at = now
             standing.last_error = failure.message
-            self._failed(seat, failure, now, began_at)
+            self._failed(seat, failure, now, began_at, early=output_reported)
 
     def abandon(self, replica: ReplicaId, *, now: float, began_at: float | None = None, output_reported: bool = False) -> None:
         """Close a call that ended for a reason of ours or the client's: it says nothing about the replica."""
@@ -214,14 +214,14 @@ class Fleet:
             if latency_s is not None:
                 standing.latency.observe(latency_s, now=now)
 
-    def _failed(self, seat: Seat, failure: UpstreamFailure, now: float, began_at: float | None) -> None:
+    def _failed(self, seat: Seat, failure: UpstreamFailure, now: float, began_at: float | None, *, early: bool) -> None:
         standing, pool = seat.standing, seat.pool
         connect = failure.connect or failure.clock is Clock.CONNECT
         if standing.breaker is not None:
             standing.breaker.fail(now=now, began_at=began_at, rng=self._rng, connect=connect)
             standing.settle()
         if pool.standing.breaker is not None:
-            pool.standing.breaker.fail(now=now, began_at=began_at, rng=self._rng, widespread=pool.is_widespread(now))
+            pool.standing.breaker.fail(now=now, began_at=began_at, rng=self._rng, widespread=pool.is_widespread(now), early=early)
         if pool.measures and failure.clock is not None and began_at is not None:
             standing.latency.observe(now - began_at, now=now)  # it took at least as long; a quick refusal is no quick answer
 

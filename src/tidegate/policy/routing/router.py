@@ -112,10 +112,11 @@ class Router:
         if plain is not None and plain.route is route:
             return plain
         settings = self._settings.get(route.pattern)
-        if (settings is None and not self._rules) or request.operation is Operation.EMBEDDING:
+        rules = self._rules_for(request.model)
+        if (settings is None and not rules) or request.operation is Operation.EMBEDDING:
             return Plan(route)
         facts = Facts(request, tier=caller.tier, feature=feature, read=self._read_features)
-        rule = first_that_holds(self._rules_for(request.model), facts)
+        rule = first_that_holds(rules, facts)
         standings: list[Standing] = []
         if settings is not None and settings.candidates is not None:
             standings = order_by_promise(settings.candidates, self._promises.get(caller.tier), fleet)
