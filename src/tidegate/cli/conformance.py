@@ -7,34 +7,43 @@ import secrets
 import sys
 from collections import Counter
 from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.conformance.cases import Case, cases
+from tidegate.conformance.cases import cases
 from tidegate.conformance.observe import Target
-from tidegate.conformance.run import Result, Settings, run_cases
+from tidegate.conformance.run import Result, Settings, is_left_out, run_cases
 from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
 
 
 def conformance(url: str, key: str, *, model: str, mock_url: str | None, patience_s: float, only: tuple[str, ...], as_json: bool) -> int:
-    """Run the chosen cases; 0 when all hold, 1 when some do not."""
-    if not url.startswith(("http://", "https://")):
+    """Run the chosen cases; 0 when all hold, 1 when some do not. Those that need a scripted upstream that is not named are left out."""
+    if not _is_address(url, ("http", "https")):
         raise ConfigurationError(f'"{url}" is not an address: write it with its scheme and version, like http://127.0.0.1:8080/v1')
+    if mock_url is not None and not _is_address(mock_url, ("http",)):
+        raise ConfigurationError(f'--mock-url "{mock_url}" is not an address: write it with its scheme, like http://127.0.0.1:9100')
     chosen = [case for case in cases() if not only or any(fnmatchcase(case.name, pattern) for pattern in only)]
     if not chosen:
         raise ConfigurationError(f"No case matches {', '.join(only)}. `tidegate conformance --list` shows them all.")
+    left_out = [case for case in chosen if is_left_out(case, mock_url)]
+    if len(left_out) == len(chosen):
+        names = ", ".join(case.name for case in left_out)
+        raise ConfigurationError(f"Nothing to run: only the scripted upstream can judge {names}. Name it with --mock-url.")
     settings = Settings(Target(url.rstrip("/"), key), model, mock_url, patience_s, secrets.token_hex(4))
     results = asyncio.run(run_cases(chosen, settings, told=_dot))
     sys.stderr.write("\n")
+    if left_out:
+        sys.stderr.write(f"{len(left_out)} cases were left out: they need --mock-url (who left, only the upstream can tell).\n")
     order = {case.name: position for position, case in enumerate(chosen)}
     results.sort(key=lambda result: (order[result.case], result.way))
     if as_json:
         sys.stdout.write(msgspec.json.encode(results).decode() + "\n")
     else:
-        _print(results, left_out=[case for case in chosen if case.leaves_after_s is not None and mock_url is None])
+        _print(results)
     return Exit.FAILED if any(result.complaint for result in results) else Exit.OK
 
 
@@ -47,13 +56,21 @@ def list_cases() -> int:
     return Exit.OK
 
 
+def _is_address(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        return False
+
+
 def _dot(result: Result) -> None:
     """Show that it goes on: the whole matrix takes half a minute."""
     sys.stderr.write("F" if result.complaint else ".")
     sys.stderr.flush()
 
 
-def _print(results: list[Result], *, left_out: list[Case]) -> None:
+def _print(results: list[Result]) -> None:
     console = Console()
     table = Table("case", "kind", "pass", "fail", "right behaviour", box=None, pad_edge=False)
     for name in dict.fromkeys(result.case for result in results):
@@ -66,5 +83,3 @@ def _print(results: list[Result], *, left_out: list[Case]) -> None:
             console.print(f"FAIL {result.case} as {result.way}: {result.complaint}", markup=False, highlight=False)
     count = Counter(bool(result.complaint) for result in results)
     console.print(f"{count[False]} held, {count[True]} did not.", highlight=False)
-    if left_out:
-        console.print(f"{len(left_out)} cases were left out: they need --mock-url (who left, only the upstream can tell).", highlight=False)

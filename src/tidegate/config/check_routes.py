@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from tidegate.config.environment import LOCAL, is_pattern
-from tidegate.config.problem import Path, Problem, Severity, did_you_mean
+from tidegate.config.check_targets import check_target
+from tidegate.config.environment import is_pattern
+from tidegate.config.problem import Path, Problem, Severity
 from tidegate.config.schema import Configuration
 from tidegate.config.schema_routing import RouteSection
 from tidegate.config.source import Source
@@ -54,23 +55,13 @@ def _check_reach(earlier: tuple[RouteSection, ...], route: RouteSection, path: P
 
 
 def _check_targets(configuration: Configuration, route: RouteSection, path: Path, source: Source) -> Iterator[Problem]:
-    known = [*configuration.upstreams, *([LOCAL] if configuration.local_engine.enabled else [])]
     seen: set[tuple[str, str | None]] = set()
     for index, target in enumerate(route.targets):
         where = (*path, "targets", index)
-        if target.upstream == LOCAL and LOCAL not in known:
-            yield source.problem(
-                (*where, "upstream"), "the local engine is disabled", "set local_engine.enabled to true, or remove this target"
-            )
-        elif target.upstream not in known:
-            hint = did_you_mean(target.upstream, known) or (f"there are: {', '.join(known)}" if known else "add it under upstreams")
-            yield source.problem((*where, "upstream"), f'there is no upstream "{target.upstream}"', hint)
-        elif (target.upstream, target.model) in seen:
+        yield from check_target(configuration, target, where, source)
+        if (target.upstream, target.model) in seen:
             message = f"{target.upstream} stands twice in this route with the same model"
             yield source.problem(
                 (*where, "upstream"), message, "delete one of them: retries need no second target", severity=Severity.WARNING
             )
         seen.add((target.upstream, target.model))
-        if target.model is not None and (not target.model.strip() or is_pattern(target.model)):
-            message = f'"{target.model}" is not the name of one model'
-            yield source.problem((*where, "model"), message, "a target sends one name; leave it out to send the client's")

@@ -11,6 +11,7 @@ from tidegate.config.schema_routing import OrderName, RouteSection, TargetSectio
 from tidegate.config.source import Source
 
 _FOR_SLA = ("typical_ttft_s", "relative_cost")
+_NOT_ITS_OWN = "only a route's own targets are ordered by sla"
 
 
 def check_targets(configuration: Configuration, source: Source) -> Iterator[Problem]:
@@ -19,20 +20,23 @@ def check_targets(configuration: Configuration, source: Source) -> Iterator[Prob
         seen: set[tuple[str, str | None]] = set()
         for position, target in enumerate(rule.use):
             path: Path = ("rules", index, "use", position)
-            yield from _check_target(configuration, target, path, source)
+            yield from check_target(configuration, target, path, source)
+            yield from _check_unread(path, _NOT_ITS_OWN, source)
             if (target.upstream, target.model) in seen:
                 message = f"{target.upstream} stands twice in this rule with the same model"
                 yield source.problem((*path, "upstream"), message, "delete one of them", severity=Severity.WARNING)
             seen.add((target.upstream, target.model))
     for index, route in enumerate(configuration.routes):
-        for steps, target in _stand_ins(route):
-            yield from _check_target(configuration, target, ("routes", index, *steps), source)
+        for steps, target in stand_ins(route):
+            yield from check_target(configuration, target, ("routes", index, *steps), source)
+            yield from _check_unread(("routes", index, *steps), _NOT_ITS_OWN, source)
         if route.order is not OrderName.SLA:
             for position in range(len(route.targets)):
                 yield from _check_unread(("routes", index, "targets", position), "this route is not ordered by sla", source)
 
 
-def _stand_ins(route: RouteSection) -> Iterator[tuple[tuple[str, ...], TargetSection]]:
+def stand_ins(route: RouteSection) -> Iterator[tuple[tuple[str, ...], TargetSection]]:
+    """Give the targets that a route names in place of its own, and where they stand in it."""
     for name, section in (("budget", route.budget), ("ladder", route.ladder)):
         if section is not None:
             for key, target in (("smaller", section.smaller), ("smaller_precise", section.smaller_precise)):
@@ -42,7 +46,8 @@ def _stand_ins(route: RouteSection) -> Iterator[tuple[tuple[str, ...], TargetSec
         yield ("classes", "fallback"), route.classes.fallback
 
 
-def _check_target(configuration: Configuration, target: TargetSection, path: Path, source: Source) -> Iterator[Problem]:
+def check_target(configuration: Configuration, target: TargetSection, path: Path, source: Source) -> Iterator[Problem]:
+    """Check that a target names an upstream that exists, and one model."""
     known = [*configuration.upstreams, *([LOCAL] if configuration.local_engine.enabled else [])]
     if target.upstream not in known:
         if target.upstream == LOCAL:
@@ -54,7 +59,6 @@ def _check_target(configuration: Configuration, target: TargetSection, path: Pat
     if target.model is not None and (not target.model.strip() or is_pattern(target.model)):
         message = f'"{target.model}" is not the name of one model'
         yield source.problem((*path, "model"), message, "a target sends one name; leave it out to send the client's")
-    yield from _check_unread(path, "only a route's own targets are ordered by sla", source)
 
 
 def _check_unread(path: Path, why: str, source: Source) -> Iterator[Problem]:

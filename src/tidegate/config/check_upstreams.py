@@ -8,6 +8,7 @@ from urllib.parse import SplitResult
 import msgspec
 
 from tidegate.config.check_pools import addresses, check_pool
+from tidegate.config.check_targets import stand_ins
 from tidegate.config.environment import LOCAL
 from tidegate.config.problem import Path, Problem, Severity, did_you_mean
 from tidegate.config.schema import Configuration, DialectName, TimeoutsSection, UpstreamSection
@@ -59,12 +60,7 @@ def _routed(configuration: Configuration) -> set[str]:
     """Name the upstreams that a request can come to: as a target, by a rule, or in a target's place."""
     targets = [target for route in configuration.routes for target in route.targets]
     targets += [target for rule in configuration.rules for target in rule.use]
-    for route in configuration.routes:
-        for section in (route.budget, route.ladder):
-            if section is not None:
-                targets += [target for target in (section.smaller, section.smaller_precise) if target is not None]
-        if route.classes is not None:
-            targets.append(route.classes.fallback)
+    targets += [target for route in configuration.routes for _, target in stand_ins(route)]
     return {target.upstream for target in targets}
 
 

@@ -53,6 +53,7 @@ def _plain() -> tuple[Case, ...]:
             Case(f"usage-{usage}", "S2", f'{{"usage":"{usage}"}}', "no usage that was not asked for", without_usage(), STREAMS)
             for usage in ("absent", "early", "with_finish", "null_everywhere", "cumulative", "doubled", "after_done")
         ),
+        Case("usage-late", "S2", '{"usage":"late","usage_delay_s":0.3}', "no usage that was not asked for", without_usage(), STREAMS),
         Case(
             "no-stream-options", "S2", '{"reject_stream_options":true}', "the option is given up, the client sees nothing", without_usage()
         ),
@@ -60,19 +61,19 @@ def _plain() -> tuple[Case, ...]:
         Case("newline-cr", "S6", '{"newline":"cr"}', same, complete(), STREAMS),
         Case("no-space-after-colon", "S6", '{"space_after_colon":false}', same, complete(), STREAMS),
         Case("multi-line", "S6", '{"multi_line":true}', same, complete(), STREAMS),
-        Case("comments", "S6", '{"comment":"processing"}', same, complete(), STREAMS),
+        Case("comments", "S6", '{"comment":"processing"}', same, complete(comments=True), STREAMS),
         Case("huge-event", "S6", "huge_event@2", same, complete(), STREAMS),
         Case("cut-at-every-byte", "S6", '{"pieces":["会议","纪要 🙂","。"],"split":{"every":1}}', same, complete("会议纪要 🙂。"), STREAMS),
         Case("malformed-event", "S3", "malformed_event@2", "the event is left out, the rest is unharmed", complete(), STREAMS),
-        Case("missing-done", "S3", "missing_done", "a finished stream is complete without [DONE]", complete(), STREAMS),
+        Case("missing-done", "S3", "missing_done", "a finished stream is complete without [DONE]", complete(done=False), STREAMS),
         Case("close-after", "S4", "close_after", "a connection closed unannounced hurts nobody", complete()),
         Case("drip-headers", "S4", '{"fault":{"kind":"drip_headers","pause_s":0.001}}', same, complete()),
         Case(
             "finish-content-filter",
             "A7",
-            '{"finish_reason":"content_filter"}',
+            "content_filter",
             "a withheld answer is passed on as one",
-            complete(finish_reason="content_filter"),
+            complete("I am afraid", finish_reason="content_filter"),
             (Way.CHAT, Way.CHAT_STREAM),
         ),
         Case(
@@ -137,13 +138,24 @@ def _statuses() -> tuple[Case, ...]:
         Case("data-inspection", "A7", "data_inspection", "a withheld answer is a 400", refused(400), CHAT_WAYS),
         Case("wrong-key", "S5", "wrong_key", ours, refused(*_UNREACHABLE), CHAT_WAYS),
         Case("out-of-credit", "S5", "out_of_credit", ours, either(refused(*_UNREACHABLE), refused(429)), CHAT_WAYS),
+        Case(
+            "429-insufficient-quota",
+            "S5",
+            "insufficient_quota",
+            "an empty account, or a full minute at DashScope",
+            either(refused(*_UNREACHABLE), refused(429)),
+            CHAT_WAYS,
+        ),
+        Case(
+            "arrearage", "S5", "arrearage", f"{ours}, where the dialect tells it", either(refused(*_UNREACHABLE), refused(400)), CHAT_WAYS
+        ),
         Case("status-500", "S5", "500", "a server's failure is one", refused(*_UNREACHABLE)),
         Case("status-529", "S5", "overloaded", "a server's failure is one", refused(*_UNREACHABLE), CHAT_WAYS),
     )
 
 
 def _rate_limits() -> tuple[Case, ...]:
-    told = ("seconds", "float", "date", "ms", "both", "openai", "reset_seconds", "ietf")
+    told = ("seconds", "float", "date", "ms", "both", "openai", "reset_seconds", "reset_epoch", "reset_epoch_ms", "ietf")
     untold = ("none", "garbage")
     right = "429, and when to come back"
     return (
@@ -169,17 +181,21 @@ def _rate_limits() -> tuple[Case, ...]:
             )
             for dialect in untold
         ),
+        Case("429-burst-rate", "A7", "burst_rate", "429, in OpenAI's form", refused(429), CHAT_WAYS),
     )
 
 
 def _leaving() -> tuple[Case, ...]:
     right = "the upstream sees the client go within 250 ms"
-    anything: Expectation = lambda seen, way: None  # noqa: E731, ARG005  what counts is what the upstream saw
     return (
-        Case("leave-before-headers", "S1", "hang_before_headers", right, anything, leaves_after_s=0.2),
-        Case("leave-before-first-token", "S1", "hang_before_first_token", right, anything, STREAMS, leaves_after_s=0.2),
-        Case("leave-mid-stream", "S1", "stall@3", right, anything, STREAMS, leaves_after_s=0.2),
+        Case("leave-before-headers", "S1", "hang_before_headers", right, _anything, leaves_after_s=0.2),
+        Case("leave-before-first-token", "S1", "hang_before_first_token", right, _anything, STREAMS, leaves_after_s=0.2),
+        Case("leave-mid-stream", "S1", "stall@3", right, _anything, STREAMS, leaves_after_s=0.2),
     )
+
+
+def _anything(*_: object) -> None:
+    """Accept whatever came: what counts is what the upstream saw."""
 
 
 def _slug(play: str) -> str:

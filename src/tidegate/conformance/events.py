@@ -36,6 +36,11 @@ class Reading(msgspec.Struct, frozen=True):
         return found
 
     @property
+    def text(self) -> str:
+        """What all choices say, one after the other."""
+        return "".join(text_of(choice) for chunk in self.chunks for choice in choices_of(chunk))
+
+    @property
     def ends_with_done(self) -> bool:
         return bool(self.data) and self.data[-1].strip() == "[DONE]"
 
@@ -69,6 +74,19 @@ def read_events(body: bytes) -> Reading:
         elif line.startswith(b"data:"):
             pending.append(line[5:].removeprefix(b" "))
     return Reading(tuple(data), empty, comments, undecodable, b"\n".join([*pending, rest]))
+
+
+def choices_of(answer: dict[str, object]) -> list[dict[str, object]]:
+    """Give the choices of a chunk or of a whole answer."""
+    choices = answer.get("choices")
+    return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+
+
+def text_of(choice: dict[str, object]) -> str:
+    """Give what a choice says, streamed or whole, of a chat or of a completion."""
+    message = choice.get("message") or choice.get("delta")
+    text = message.get("content") if isinstance(message, dict) else choice.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def _is_json(text: str) -> bool:

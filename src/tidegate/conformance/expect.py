@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.conformance.events import Reading, read_events
+from tidegate.conformance.events import Reading, choices_of, read_events, text_of
 from tidegate.conformance.observe import End, Observation
 
 TEXT = "Hello, wide world."
@@ -36,8 +36,12 @@ CHAT_WAYS = (Way.CHAT, Way.CHAT_STREAM)
 Expectation = Callable[[Observation, Way], str | None]
 
 
-def complete(text: str = TEXT, *, finish_reason: str | None = None) -> Expectation:
-    """A whole and correct answer with this text."""
+def complete(text: str = TEXT, *, finish_reason: str | None = None, done: bool = True, comments: bool = False) -> Expectation:
+    """A whole and correct answer with this text.
+
+    A stream ends with `[DONE]`; `done` False: without one, since the upstream sent none. Each of its blank lines ends an event with data;
+    `comments`: the upstream's own comment blocks, which may pass byte for byte, need not.
+    """
 
     def judge(seen: Observation, way: Way) -> str | None:
         if seen.status != 200 or seen.end is not End.CLEAN:  # noqa: PLR2004  HTTP's OK
@@ -45,9 +49,10 @@ def complete(text: str = TEXT, *, finish_reason: str | None = None) -> Expectati
         if way is Way.EMBEDDING:
             return None if _embedding(seen) else f"expected a vector, got {seen}"
         if way.is_stream:
-            return _complete_stream(read_events(seen.body), text, finish_reason)
+            reading = read_events(seen.body)
+            return _wrong_stream(reading, text, finish_reason) or _wrong_framing(reading, done=done, comments=comments)
         choice = _first_choice(_decoded(seen.body))
-        said = _text(choice)
+        said = text_of(choice)
         if said != text:
             return f"expected the text {text!r}, got {said!r}"
         if finish_reason is not None and choice.get("finish_reason") != finish_reason:
@@ -84,7 +89,7 @@ def interrupted(text: str = TEXT) -> Expectation:
         if seen.status != 200 or seen.end is not End.CLEAN:  # noqa: PLR2004  HTTP's OK
             return f"expected a stream that ends in good HTTP order, got {seen}"
         reading = read_events(seen.body)
-        said = _streamed_text(reading)
+        said = reading.text
         if not said or not text.startswith(said):
             return f"expected the beginning of {text!r}, got {said!r}"
         errors = [chunk for chunk in reading.chunks if chunk.get("error")]
@@ -137,9 +142,9 @@ def with_usage() -> Expectation:
     return judge
 
 
-def _complete_stream(reading: Reading, text: str, finish_reason: str | None) -> str | None:
-    said = _streamed_text(reading)
-    reasons = [choice.get("finish_reason") for chunk in reading.chunks for choice in _choices(chunk) if choice.get("finish_reason")]
+def _wrong_stream(reading: Reading, text: str, finish_reason: str | None) -> str | None:
+    said = reading.text
+    reasons = [choice.get("finish_reason") for chunk in reading.chunks for choice in choices_of(chunk) if choice.get("finish_reason")]
     complaint = None
     if reading.undecodable:
         complaint = "an event is not UTF-8"
@@ -160,9 +165,17 @@ def _complete_stream(reading: Reading, text: str, finish_reason: str | None) -> 
     return complaint
 
 
+def _wrong_framing(reading: Reading, *, done: bool, comments: bool) -> str | None:
+    if reading.ends_with_done is not done:
+        return "the stream does not end with [DONE]" if done else "a [DONE] was made up: the upstream sent none"
+    if reading.empty_dispatches and not comments:
+        return f"{reading.empty_dispatches} blank lines without an event before them: some decoders make an empty event of each, and fail"
+    return None
+
+
 def _is_role(chunk: dict[str, object]) -> bool:
     return any(
-        isinstance(delta := choice.get("delta"), dict) and delta.get("role") and not delta.get("content") for choice in _choices(chunk)
+        isinstance(delta := choice.get("delta"), dict) and delta.get("role") and not delta.get("content") for choice in choices_of(chunk)
     )
 
 
@@ -174,23 +187,8 @@ def _decoded(body: bytes) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
-def _choices(chunk: dict[str, object]) -> list[dict[str, object]]:
-    choices = chunk.get("choices")
-    return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-
-
 def _first_choice(answer: dict[str, object]) -> dict[str, object]:
-    return next(iter(_choices(answer)), {})
-
-
-def _text(choice: dict[str, object]) -> str:
-    message = choice.get("message") or choice.get("delta")
-    text = message.get("content") if isinstance(message, dict) else choice.get("text")
-    return text if isinstance(text, str) else ""
-
-
-def _streamed_text(reading: Reading) -> str:
-    return "".join(_text(choice) for chunk in reading.chunks for choice in _choices(chunk))
+    return next(iter(choices_of(answer)), {})
 
 
 def _embedding(seen: Observation) -> bool:

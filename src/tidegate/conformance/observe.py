@@ -105,7 +105,7 @@ def _body(headers: dict[str, str], rest: bytes) -> tuple[bytes, bool]:
     """Take the transfer coding off; False when the body is not complete."""
     if headers.get("transfer-encoding", "").lower() != "chunked":
         length = headers.get("content-length")
-        return rest, length is None or len(rest) == int(length)
+        return rest, length is None or (length.isdecimal() and len(rest) == int(length))
     body = bytearray()
     while True:
         line, found, rest = rest.partition(b"\r\n")

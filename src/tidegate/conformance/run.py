@@ -7,9 +7,10 @@ upstream's port, and those in which the client leaves, run alone; the others a f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -21,15 +22,17 @@ AT_ONCE = 6
 """Cases running together: enough to overlap their waits, few enough to leave the gateway calm."""
 _LEAVE_WITHIN_S = 0.25
 _LOOK_S = 0.05
+_TELL_S = 5.0
 _AFTER_REFUSAL_S = 1.2  # the scripted upstream's port stays closed for a second
 _AFTER_RATE_LIMIT_S = 1.5
-_PATHS = {
+PATHS = {
     Way.CHAT: "/chat/completions",
     Way.CHAT_STREAM: "/chat/completions",
     Way.COMPLETION: "/completions",
     Way.COMPLETION_STREAM: "/completions",
     Way.EMBEDDING: "/embeddings",
 }
+"""Below the version: `/v1`."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -56,13 +59,18 @@ class Settings(msgspec.Struct, frozen=True):
     """Makes prompts unlike those of other runs."""
 
 
+def is_left_out(case: Case, mock_url: str | None) -> bool:
+    """Tell whether a case cannot be run, since only the scripted upstream could judge it."""
+    return case.leaves_after_s is not None and mock_url is None
+
+
 async def run_cases(cases: Iterable[Case], settings: Settings, *, told: Callable[[Result], None]) -> list[Result]:
     """Run cases; `told` hears of each result as it comes."""
     gate = asyncio.Semaphore(AT_ONCE)
     together: list[tuple[Case, Way]] = []
     alone: list[tuple[Case, Way]] = []
     for case in cases:
-        if case.leaves_after_s is not None and settings.mock_url is None:
+        if is_left_out(case, settings.mock_url):
             continue
         apart = (
             case.play == "refuse" or case.leaves_after_s is not None or (case.name.startswith("429-") and "{case}" not in settings.model)
@@ -89,12 +97,15 @@ async def run_cases(cases: Iterable[Case], settings: Settings, *, told: Callable
 async def _run(case: Case, way: Way, settings: Settings) -> Result:
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    complaint = await (_leave(case, way, settings) if case.leaves_after_s is not None else _ask(case, way, settings))
+    try:
+        complaint = await (_leave(case, way, settings) if case.leaves_after_s is not None else _ask(case, way, settings))
+    except _Unheard as problem:
+        complaint = str(problem)
     return Result(case.name, case.kind, way, case.right, complaint, loop.time() - begun)
 
 
 async def _ask(case: Case, way: Way, settings: Settings) -> str | None:
-    seen = await ask(settings.target, _PATHS[way], body_of(case, way, settings), deadline_s=settings.patience_s)
+    seen = await ask(settings.target, PATHS[way], body_of(case, way, settings), deadline_s=settings.patience_s)
     if seen.end is End.SILENT:
         return f"nothing more came within {settings.patience_s:g} s: {seen}"
     return case.expect(seen, way)
@@ -106,7 +117,7 @@ async def _leave(case: Case, way: Way, settings: Settings) -> str | None:
     assert settings.mock_url is not None
     before = max((int(str(entry["number"])) for entry in await _received(settings.mock_url)), default=0)
     body = body_of(case, way, settings)
-    await ask(settings.target, _PATHS[way], body, deadline_s=settings.patience_s, leave_after_s=case.leaves_after_s)
+    await ask(settings.target, PATHS[way], body, deadline_s=settings.patience_s, leave_after_s=case.leaves_after_s)
     until = asyncio.get_running_loop().time() + _LEAVE_WITHIN_S * 4
     calls: list[dict[str, object]] = []
     while asyncio.get_running_loop().time() < until:
@@ -125,24 +136,45 @@ async def _leave(case: Case, way: Way, settings: Settings) -> str | None:
     return None
 
 
+class _Unheard(Exception):
+    """The scripted upstream did not tell what it received."""
+
+
 async def _received(mock_url: str) -> list[dict[str, object]]:
-    """Ask the scripted upstream what it received."""
-    parts = urlsplit(mock_url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    """Ask the scripted upstream what it received; raises `_Unheard`."""
     try:
-        writer.write(f"GET /mock/requests HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode())
-        async with asyncio.timeout(5.0):
-            answer = await reader.read(-1)
+        answer = await _fetch(urlsplit(mock_url))
+    except OSError as problem:
+        raise _Unheard(f"the scripted upstream at {mock_url} cannot be asked what it saw, is it running? {problem!r}") from None
+    try:
+        content: dict[str, list[dict[str, object]]] = json.loads(answer.partition(b"\r\n\r\n")[2])
+        return content["requests"]
+    except (ValueError, KeyError, TypeError):
+        raise _Unheard(f"what answers at {mock_url} is no `tidegate mock`: {answer[:200]!r}") from None
+
+
+async def _fetch(mock: SplitResult) -> bytes:
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(_TELL_S):
+            reader, writer = await asyncio.open_connection(mock.hostname, mock.port or 80)
+            writer.write(f"GET /mock/requests HTTP/1.1\r\nhost: {mock.netloc}\r\nconnection: close\r\n\r\n".encode())
+            return await reader.read(-1)
     finally:
-        writer.close()
-    content: dict[str, list[dict[str, object]]] = json.loads(answer.partition(b"\r\n\r\n")[2])
-    return content["requests"]
+        if writer is not None:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 def body_of(case: Case, way: Way, settings: Settings) -> bytes:
     """Make the request body of a case."""
     model = settings.model.replace("{case}", case.name)
-    text = f"case {case.name} {way} {settings.round} [[mock:{case.play}]]"
+    return request_body(way, model, f"case {case.name} {way} {settings.round} [[mock:{case.play}]]", asks_usage=case.asks_usage)
+
+
+def request_body(way: Way, model: str, text: str, *, asks_usage: bool = False) -> bytes:
+    """Make the body of a request that says this; `asks_usage` counts for streams, the others have it anyway."""
     body: dict[str, object] = {"model": model}
     if way is Way.EMBEDDING:
         body["input"] = text
@@ -152,6 +184,6 @@ def body_of(case: Case, way: Way, settings: Settings) -> bytes:
         body["messages"] = [{"role": "user", "content": text}]
     if way.is_stream:
         body["stream"] = True
-        if case.asks_usage:
+        if asks_usage:
             body["stream_options"] = {"include_usage": True}
     return json.dumps(body, ensure_ascii=False).encode()

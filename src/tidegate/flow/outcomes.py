@@ -40,6 +40,8 @@ def outcome_of_refusal(error: TidegateError) -> Outcome:
             return Outcome.REJECTED_FORBIDDEN
         case 429:
             return Outcome.REJECTED_RATE_LIMIT
+        case 500:
+            return Outcome.FAILED_INTERNAL
         case 503:
             return Outcome.REJECTED_OVERLOAD
         case _:

@@ -18,7 +18,7 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation
 from tidegate.domain.units import Headers, ReplicaId
-from tidegate.errors import LimitUnreachable, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.flow.actions import (
     Action,
     Answer,
@@ -56,7 +56,7 @@ from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.services import Services
 from tidegate.gateway.verification import verify
 from tidegate.ports import Exchange, TokenCount, UpstreamRequest
-from tidegate.wire.headers import client_response_headers, limit_headers, retry_after_value, upstream_request_headers
+from tidegate.wire.headers import client_response_headers, limit_headers, refusal_headers, upstream_request_headers
 from tidegate.wire.heartbeat import heartbeat
 from tidegate.wire.openai import encode_error_event
 
@@ -390,14 +390,7 @@ class RequestDriver:
 
     def _send_error(self, action: SendError) -> None:
         error = action.error
-        headers: list[tuple[bytes, bytes]] = [_JSON, *self._own_headers()]
-        if error.retry_after_s is not None:
-            headers.append((b"retry-after", retry_after_value(error.retry_after_s)))
-        if isinstance(error, LimitUnreachable):
-            headers.append((b"x-should-retry", b"false"))
-        if error.status == 401:  # noqa: PLR2004  RFC 9110, 11.6.1
-            headers.append((b"www-authenticate", b"Bearer"))
-        self._exchange.respond(error.status, tuple(headers), encode_error(error))
+        self._exchange.respond(error.status, (*self._own_headers(), *refusal_headers(error)), encode_error(error))
 
     def _finish(self, action: Finish) -> None:
         self._services.recorder.record(action.record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from tidegate.domain.error_object import encode_error
 from tidegate.domain.outcome import Outcome
@@ -18,6 +18,7 @@ from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import Headers
 from tidegate.errors import InternalError, StreamNotFound, StreamTailLost, TidegateError
 from tidegate.flow.facts import RequestFacts
+from tidegate.flow.outcomes import outcome_of_refusal
 from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.peer_relay import PeerRelay
 from tidegate.gateway.resumable import ResumableStream, ResumableStreams
@@ -25,10 +26,9 @@ from tidegate.gateway.services import Services
 from tidegate.gateway.verification import verify
 from tidegate.ports import Exchange, UpstreamClient
 from tidegate.wire.event_ids import ResumePoint
-from tidegate.wire.headers import retry_after_value
+from tidegate.wire.headers import refusal_headers
 
 _log = logging.getLogger("tidegate.gateway")
-_JSON: Final = (b"content-type", b"application/json")
 
 
 class ResumptionOwner(Protocol):
@@ -173,13 +173,8 @@ class Resumption:
         if self._over:
             return
         self._relay = None
-        headers: Headers = (_JSON, *self._own_headers)
-        if error.retry_after_s is not None:
-            headers = (*headers, (b"retry-after", retry_after_value(error.retry_after_s)))
-        if error.status == 401:  # noqa: PLR2004  RFC 9110, 11.6.1
-            headers = (*headers, (b"www-authenticate", b"Bearer"))
-        self.exchange.respond(error.status, headers, encode_error(error))
-        self._end(_OUTCOMES.get(error.status, Outcome.REJECTED_INVALID), error.status, error)
+        self.exchange.respond(error.status, (*self._own_headers, *refusal_headers(error)), encode_error(error))
+        self._end(outcome_of_refusal(error), error.status, error)
 
     def _end(self, outcome: Outcome, status: int, error: TidegateError | None) -> None:
         """Leave the one record."""
@@ -208,14 +203,6 @@ class Resumption:
                 resumed=True,
             )
         )
-
-
-_OUTCOMES: Final = {
-    401: Outcome.REJECTED_UNAUTHENTICATED,
-    403: Outcome.REJECTED_FORBIDDEN,
-    500: Outcome.FAILED_INTERNAL,
-    503: Outcome.REJECTED_OVERLOAD,
-}
 
 
 def _not_found(point: ResumePoint, window_s: float) -> StreamNotFound:

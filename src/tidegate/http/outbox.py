@@ -13,7 +13,8 @@ import asyncio
 from typing import Final, Protocol
 
 FULL: Final = 32
-"""Connections with something to send at which the end of a read sends all: some 2 ms of reading, so that nobody's bytes wait longer."""
+"""Connections with something to send at which the end of a read of the same side sends all. What the other side's reads fill, as a relay's
+mostly do, goes at the turn's end: as late as the turn has reads."""
 
 
 class Sender(Protocol):

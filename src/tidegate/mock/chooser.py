@@ -14,7 +14,7 @@ import msgspec
 from tidegate.mock.distribution import draw
 from tidegate.mock.marker import find_marker
 from tidegate.mock.script import Script, Scripts
-from tidegate.mock.scripting import Misfit, Played, play_of
+from tidegate.mock.scripting import Misfit, Played, last_of, play_of
 from tidegate.mock.settings import ColdStart, Window, refuses
 
 _MOST_TURNS = 10_000
@@ -76,16 +76,16 @@ class Chooser:
         name, played = self._of_model(call.model, scripts, default)
         text: str | None = None
         if call.header is not None:
-            name, played = _said(_json_or_word(call.header), "x-script", _steady(played), scripts)
+            name, played = _said(_json_or_word(call.header), "x-script", last_of(played), scripts)
         elif call.marked is not None and (found := find_marker(call.marked)) is not None:
             said, text = found
-            name, played = _said(said, "marker", _steady(played), scripts)
+            name, played = _said(said, "marker", last_of(played), scripts)
         elif self._queue:
             name, played = "queue", self._queue.popleft()
         else:
             for window in failures:
                 if self._befalls(window, call.model, elapsed_s):
-                    name, played = f"{name}, window", play_of(window.play, _steady(played), scripts)
+                    name, played = f"{name}, window", play_of(window.play, last_of(played), scripts)
                     break
         script = self._in_turn(name, call.text, played) if isinstance(played, tuple) else played
         if script.fault is not None and script.fault.ratio < 1 and self.rng.random() >= script.fault.ratio:
@@ -132,8 +132,3 @@ def _json_or_word(header: str) -> object:
     except msgspec.DecodeError as error:
         raise Misfit(f"the header x-script holds no valid JSON: {error}") from None
     return said
-
-
-def _steady(played: Played) -> Script:
-    """What stays when the turns are over."""
-    return played[-1] if isinstance(played, tuple) else played

@@ -107,6 +107,8 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(received)
         except httptools.HttpParserUpgrade:
             return  # the request itself is answered as if it had not offered another protocol
+        except httptools.HttpParserCallbackError:
+            raise  # a fault of ours in answering is not the client's bad request
         except httptools.HttpParserError:
             if self._transport is not None:
                 self._transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")

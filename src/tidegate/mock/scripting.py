@@ -82,7 +82,7 @@ def play_of(raw: object, base: Script, named: Scripts) -> Played:
             parts = [part.strip() for part in raw.split(",")]
             if len(parts) == 1:
                 return _by_word(parts[0], base, named)
-            return tuple(_last(_by_word(part, base, named)) for part in parts)
+            return tuple(last_of(_by_word(part, base, named)) for part in parts)
         case bool() | None:
             raise Misfit(f"expected a name, a fault, a status or fields, got {raw}")
         case int():
@@ -97,9 +97,14 @@ def play_of(raw: object, base: Script, named: Scripts) -> Played:
 
 def _entry(member: object, index: int, base: Script, named: Scripts) -> Script:
     try:
-        return _last(play_of(member, base, named))
+        return last_of(play_of(member, base, named))
     except Misfit as misfit:
         raise misfit.under(index) from None
+
+
+def last_of(played: Played) -> Script:
+    """Give what stays when the turns are over."""
+    return played[-1] if isinstance(played, tuple) else played
 
 
 def script_over(base: Script, raw: object) -> Script:
@@ -148,10 +153,6 @@ def _by_word(word: str, base: Script, named: Scripts) -> Played:
     known = [*named, *PRESETS, *FaultKind]
     hint = did_you_mean(word.partition("@")[0], known) or f"known are {', '.join([*named, *PRESETS])[:500]} and the faults of docs/mock.md"
     raise Misfit(f'no script, fault or status is called "{shown(word)}"', hint=hint)
-
-
-def _last(played: Played) -> Script:
-    return played[-1] if isinstance(played, tuple) else played
 
 
 def _expanded(name: str, value: object) -> object:

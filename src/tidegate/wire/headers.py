@@ -15,6 +15,7 @@ import math
 import re
 
 from tidegate.domain.units import Headers
+from tidegate.errors import LimitUnreachable, TidegateError, Unauthenticated
 from tidegate.ports import LimitState, WindowState
 
 MAX_RETRY_AFTER_S = 3600.0
@@ -107,6 +108,18 @@ def _remaining(window: WindowState) -> int:
 def retry_after_value(seconds: float) -> bytes:
     """Write `Retry-After`: whole seconds, rounded up, at least 1."""
     return b"%d" % max(1, math.ceil(seconds))
+
+
+def refusal_headers(error: TidegateError) -> Headers:
+    """Give what goes with an error's body: when to come back, whether to at all, and how to authenticate (RFC 9110, 11.6.1)."""
+    headers: Headers = (_JSON,)
+    if error.retry_after_s is not None:
+        headers = (*headers, (b"retry-after", retry_after_value(error.retry_after_s)))
+    if isinstance(error, LimitUnreachable):
+        headers = (*headers, (b"x-should-retry", b"false"))
+    if isinstance(error, Unauthenticated):
+        headers = (*headers, (b"www-authenticate", b"Bearer"))
+    return headers
 
 
 # ── durations as Go prints them ─────────────────────────────────────────────────

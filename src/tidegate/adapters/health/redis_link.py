@@ -117,7 +117,16 @@ class RedisLink:
         except TimeoutError:
             raise StoreLost(f"it did not answer within {self._timeout_s:g} s") from None
         except (RedisError, OSError, ValueError) as problem:
-            raise StoreLost(_without_password(f"{problem}"[:_LONGEST_CAUSE] or type(problem).__name__, self._url)) from None
+            raise StoreLost(self._without_password(f"{problem}")[:_LONGEST_CAUSE] or type(problem).__name__) from None
+
+    def _without_password(self, text: str) -> str:
+        """Mask the password as it is sent, wherever in the address it stands, and as the address writes it."""
+        written = urlsplit(self._url.reveal()).password
+        sent = self._client.connection_pool.connection_kwargs.get("password")
+        for password in (written, sent):
+            if password:
+                text = text.replace(password, "****")
+        return text
 
 
 def check_address(url: Secret) -> None:
@@ -139,8 +148,3 @@ def _client(url: Secret, timeout_s: float) -> Any:
         protocol=2,
         max_connections=2,
     )
-
-
-def _without_password(text: str, url: Secret) -> str:
-    password = urlsplit(url.reveal()).password
-    return text.replace(password, "****") if password else text
