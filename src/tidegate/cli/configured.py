@@ -21,7 +21,7 @@ from tidegate.config.schema import Configuration
 from tidegate.errors import ConfigurationError
 
 DEFAULT_FILE = Path("tidegate.yaml")
-_DEFAULT_TIER = "default"
+DEFAULT_TIER = "default"
 """Means: the general `limits`."""
 
 Part = TypeVar("Part", bound=msgspec.Struct)
@@ -94,7 +94,7 @@ def warn_of_unknown_tier(config: Path | None, tier: str) -> None:
     """Tell on standard error that a key's tier has no limits of its own here; it may get them later, so the key is made all the same."""
     file = find_file(config)
     loaded = load(file, os.environ)
-    if isinstance(loaded, list) or tier == _DEFAULT_TIER or tier in loaded.configuration.tiers:
+    if isinstance(loaded, list) or tier == DEFAULT_TIER or tier in loaded.configuration.tiers:
         return
     known = ", ".join(sorted(loaded.configuration.tiers)) or "none"
     sys.stderr.write(

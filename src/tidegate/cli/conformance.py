@@ -65,7 +65,7 @@ def _is_address(text: str, schemes: tuple[str, ...]) -> bool:
 
 
 def _dot(result: Result) -> None:
-    """Show that it goes on: the whole matrix takes half a minute."""
+    """Show that it goes on: the whole matrix takes about a minute."""
     sys.stderr.write("F" if result.complaint else ".")
     sys.stderr.flush()
 

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from tidegate.cli.configured import effective
+from tidegate.cli.configured import DEFAULT_TIER, effective
 from tidegate.config.schema import Configuration
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation, ParsedRequest
@@ -80,6 +80,9 @@ class Report(msgspec.Struct, frozen=True):
 def explain(request_file: Path, config: Path | None, caller: Caller, *, as_json: bool) -> int:
     """Print where the request goes; errors that the gateway would answer with are raised."""
     configuration = effective(config)
+    if caller.tier not in configuration.tiers and caller.tier != DEFAULT_TIER:
+        known = ", ".join(sorted(configuration.tiers)) or "none"
+        sys.stderr.write(f"note: the configuration has no tier {caller.tier!r} (it has: {known}): nothing is promised to it.\n")
     report = look(configuration, _read(request_file, configuration.server.max_body_bytes), caller)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report, order="deterministic"), indent=2).decode())
@@ -106,8 +109,9 @@ def look(configuration: Configuration, body: bytes, caller: Caller) -> Report:
     planned = explanation.plan.route
     choice = fleet.choose(planned, parsed.model, (), now=0.0)
     views = fleet.explain(planned, parsed.model, now=0.0)
-    if parsed.operation is Operation.EMBEDDING:
-        views = views[:1]
+    if parsed.operation is Operation.EMBEDDING:  # only the same model elsewhere stands by for it
+        same = planned.targets[0].model
+        views = tuple(view for target, view in zip(planned.targets, views, strict=True) if target.model == same)
     return Report(
         operation=parsed.operation,
         model=parsed.model,

@@ -7,12 +7,10 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
-
 from tidegate import __version__
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.wall_clock import wall_clock
-from tidegate.cli.banner import Banner
+from tidegate.cli.banner import Banner, PatientConsole
 from tidegate.cli.configured import Overrides, effective
 from tidegate.cli.development_key import FILE_NAME, development_key
 from tidegate.config.schema import Configuration
@@ -42,7 +40,7 @@ def up(file: Path | None, overrides: Overrides, *, log_format: LogFormat) -> int
     state_directory = Path(configuration.state_directory)
     make_private(state_directory)
     key = development_key(state_directory, KEYS_FILE, now=wall_clock())
-    banner = Banner(Console(), configuration, key, key_file=state_directory / FILE_NAME, version=__version__)
+    banner = Banner(PatientConsole(), configuration, key, key_file=state_directory / FILE_NAME, version=__version__)
     options = NodeOptions(
         load=_loader(file, overrides),
         version=__version__,

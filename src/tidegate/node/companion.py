@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tidegate.adapters.child_process import end
 from tidegate.node.restarts import RestartPolicy, Restarts
 
 END_GRACE_S = 2.0
@@ -71,24 +72,6 @@ class Companion:
         finally:
             self._process = None
             await end(process, grace_s=END_GRACE_S)
-
-
-async def end(process: asyncio.subprocess.Process, *, grace_s: float) -> None:
-    """Close its lifeline, SIGTERM, then SIGKILL; returns when it is reaped, even if the caller is cancelled meanwhile."""
-    if process.stdin is not None:
-        process.stdin.close()
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        async with asyncio.timeout(grace_s):
-            await process.wait()
-    except TimeoutError:
-        pass  # it ignores SIGTERM
-    finally:
-        if process.returncode is None:
-            process.kill()
-    await process.wait()
 
 
 def how_it_ended(code: int) -> str:

@@ -137,6 +137,25 @@ def test_embeddings_take_the_route_as_it_is(capsys: Capture) -> None:
     assert "no letters" in out
 
 
+def test_embeddings_have_the_same_model_elsewhere_as_a_stand_by(directory: Path, capsys: Capture) -> None:
+    """Vectors of one model may come from several places, as the gateway does it."""
+    targets = "[{upstream: cluster}, {upstream: hosted, model: big}, {upstream: hosted}]"
+    wanted = f"  - model: vectors\n    targets: {targets}\ntiers:"
+    (directory / "tidegate.yaml").write_text(CONFIGURATION.replace("tiers:", wanted, 1))
+    out = explained(write({"model": "vectors", "input": "a"}), capsys)
+    assert "  1. cluster as vectors\n" in out
+    assert "hosted as vectors\n" in out
+    assert "hosted as big" not in out
+
+
+def test_a_tier_that_does_not_exist_is_said_to(capsys: Capture) -> None:
+    """It is explained all the same, with what it would get: nothing."""
+    assert main(["explain", chat("hi"), "--tier", "nope"]) == 0
+    assert "no tier 'nope' (it has: vip)" in capsys.readouterr().err
+    assert main(["explain", chat("hi"), "--tier", "vip"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_completions_are_known_by_their_prompt(capsys: Capture) -> None:
     """No option says what a body is."""
     assert "request  completion for m, no stream" in explained(write({"model": "m", "prompt": "Hello"}), capsys)

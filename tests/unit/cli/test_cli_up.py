@@ -134,3 +134,27 @@ def _run_curl(command: str) -> str:
     with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310  loopback
         text: str = answer.read().decode()
         return text
+
+
+def test_a_reader_that_goes_does_not_end_what_it_read_of(tmp_path: Path) -> None:
+    """`tidegate up | head -1`: the banner is for a person, the gateway for everybody."""
+    program = (
+        "import sys, time\n"
+        "from tidegate.cli.banner import PatientConsole\n"
+        "console = PatientConsole()\n"
+        "sys.stdin.readline()\n"
+        "console.print('one'); console.print('two')\n"
+        "sys.stderr.write('still here')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(DEADLINE_S) == 0
+    assert said == b"still here"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tidegate.adapters.child_process import end as end_process
 from tidegate.node.companion import Companion
 from tidegate.node.restarts import RestartPolicy
 
@@ -50,9 +52,9 @@ def test_it_is_started_again_when_it_dies_and_ends_when_told(tmp_path: Path) -> 
     async def scenario() -> None:
         companion = Companion("counting", (sys.executable, "-c", WAITS, str(file)), policy=QUICK)
         task = asyncio.create_task(companion.run())
-        await until(lambda: len(pids(file)) == 1)
+        await until(lambda: len(pids(file)) == 1 and companion.statistics().running)
         companion.kill()
-        await until(lambda: len(pids(file)) == 2)
+        await until(lambda: len(pids(file)) == 2 and companion.statistics().running)
         assert (companion.statistics().running, companion.statistics().restarts) == (True, 1)
         await end(task)
         assert not companion.statistics().running
@@ -83,5 +85,27 @@ def test_a_command_that_cannot_be_started_is_tried_again() -> None:
         await until(lambda: companion.statistics().restarts >= 2)
         assert not companion.statistics().running
         await end(task)
+
+    asyncio.run(scenario())
+
+
+def test_an_end_inside_a_cancelled_task_keeps_its_grace_and_reaps(tmp_path: Path) -> None:
+    """An owner's last steps often run while it is being cancelled: the process gets its grace, is killed and reaped, in any Python."""
+    file = tmp_path / "pids"
+
+    async def scenario() -> None:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", STUBBORN, str(file), stdin=asyncio.subprocess.PIPE)
+        await until(lambda: len(pids(file)) == 1)
+
+        async def owner() -> None:
+            try:
+                await asyncio.sleep(60.0)
+            finally:
+                await end_process(process, grace_s=0.1)
+
+        task = asyncio.create_task(owner())
+        await asyncio.sleep(0)
+        await end(task)
+        assert -signal.SIGKILL == process.returncode
 
     asyncio.run(scenario())

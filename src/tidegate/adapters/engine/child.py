@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.adapters.child_process import end
 from tidegate.adapters.engine.process import Launch, Listening
 from tidegate.adapters.engine.settings import EngineSettings
 from tidegate.domain.units import Secret
@@ -83,16 +84,7 @@ class EngineChild:
 
     async def end(self, *, grace_s: float) -> None:
         """SIGTERM, then SIGKILL after `grace_s`; return when it is reaped."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        if self._process.returncode is None:
-            self._process.terminate()
-            try:
-                async with asyncio.timeout(grace_s):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()
-        await self._process.wait()
+        await end(self._process, grace_s=grace_s)
 
 
 def _log_tail(path: Path) -> str:
