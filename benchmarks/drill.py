@@ -3,9 +3,9 @@
     python -m benchmarks.drill [--rate 200] [--seconds 25] [--workers 1] [--only frozen]
 
 For each trouble one JSON line: errors that clients saw before the commit point (aim: none), streams that broke after it, the time from the
-trouble until fewer than one in fifty of the requests that fall due suffers (an error, a broken stream, or more than a second above the
-calm median), the longest that a client waited, and the upstream calls beyond one for each request. Where the primary comes back: the time
-until it has its traffic again.
+trouble until at most one in fifty of the requests that fall due within a second suffers (an error, a broken stream, or more than a
+second above the calm median), the longest that a client waited, and the upstream calls beyond one for each request. Where the primary
+comes back: the time until it has its traffic again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.machine import usable_cores
 from benchmarks.processes import ROOT, LoadProcess
 from tidegate.testing import GatewayProcess
@@ -60,15 +61,22 @@ class Mock:
         command = (sys.executable, "-m", "tidegate.cli.main", "mock", "--quiet", "--script", str(self._script), "--port", str(self.port))
         with self._log.open("wb") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
+        try:
+            self.port = self._wait_for_port(process)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return process
+
+    def _wait_for_port(self, process: subprocess.Popen[bytes]) -> int:
         deadline = time.monotonic() + _READY_S
-        while time.monotonic() < deadline:
+        while process.poll() is None and time.monotonic() < deadline:
             found = re.search(r"127\.0\.0\.1:(\d+)", self._log.read_text(errors="replace"))
             if found is not None:
-                self.port = int(found[1])
-                return process
+                return int(found[1])
             time.sleep(0.05)
-        process.kill()
-        raise SystemExit(f"the mock did not start: {self._log.read_text(errors='replace')}")
+        raise BenchmarkError(f"the mock did not start: {self._log.read_text(errors='replace')}")
 
     @property
     def base_url(self) -> str:
@@ -81,6 +89,13 @@ class Mock:
         with urllib.request.urlopen(request, timeout=5):  # noqa: S310  loopback
             pass
 
+    def freeze(self) -> None:
+        """Stop all of it, with its connections open, until `thaw`."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def restart(self) -> None:
         """Come up again on the same port after `process.kill()`."""
         self.process.wait()
@@ -88,7 +103,7 @@ class Mock:
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGCONT)
+            self.thaw()
             self.process.kill()
         self.process.wait()
 
@@ -120,6 +135,8 @@ class Verdict:
     """Ended without a word."""
     recovery_s: float
     longest_s: float
+    longest_answered_s: float
+    """Without those that ended in an error."""
     extra_calls_ratio: float
     moved_ratio: float
     """The part of those extra calls whose first was on a replica that was found dead: nobody had served them."""
@@ -141,14 +158,6 @@ def _kill(mock: Mock) -> None:
     mock.process.kill()
 
 
-def _freeze(mock: Mock) -> None:
-    mock.process.send_signal(signal.SIGSTOP)
-
-
-def _thaw(mock: Mock) -> None:
-    mock.process.send_signal(signal.SIGCONT)
-
-
 def _fail(mock: Mock) -> None:
     mock.load({"default": _SCRIPT["default"] | {"status": 500}})
 
@@ -163,11 +172,11 @@ def _mend(mock: Mock) -> None:
 
 TROUBLES = {
     "killed": Trouble(_kill),
-    "frozen": Trouble(_freeze),
+    "frozen": Trouble(Mock.freeze),
     "failing": Trouble(_fail),
     "slow": Trouble(_slow_down),
     "killed_and_back": Trouble(_kill, Mock.restart),
-    "frozen_and_back": Trouble(_freeze, _thaw),
+    "frozen_and_back": Trouble(Mock.freeze, Mock.thaw),
     "failing_and_back": Trouble(_fail, _mend),
     "slow_and_back": Trouble(_slow_down, _mend),
 }
@@ -241,6 +250,7 @@ def _judge(
         cut_streams=sum(end["end"] == "cut" for end in ends),
         recovery_s=_over_after(bad, trouble_at_s),
         longest_s=round(max(end["took_s"] for end in ends), 2),
+        longest_answered_s=round(max(end["took_s"] for end in ends if end["end"] == "ok"), 2),
         extra_calls_ratio=round(len(attempts) / len(records) - 1.0, 4),
         moved_ratio=round(sum(attempt["result"] == "lost" for attempt in attempts) / len(records), 4),
         from_standby=sum(end["degraded"] for end in ends),
@@ -275,8 +285,12 @@ def main() -> int:
     parser.add_argument("--only", choices=sorted(TROUBLES), action="append", help="may be given several times")
     options = parser.parse_args()
     plan = Plan(rate_per_s=options.rate, seconds=options.seconds, workers=options.workers)
-    for trouble in options.only or TROUBLES:
-        print(json.dumps(asdict(drill(trouble, plan))), flush=True)
+    try:
+        for trouble in options.only or TROUBLES:
+            print(json.dumps(asdict(drill(trouble, plan))), flush=True)
+    except BenchmarkError as problem:
+        print(problem, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -10,64 +10,51 @@ import asyncio
 import json
 import sys
 import time
+from http import HTTPStatus
 from typing import Any
 
 import uvloop
 
+from tidegate.conformance.observe import Observation, Target, ask
+
 _DEADLINE_S = 60.0  # longer than any default clock that a drill should ever run into
-_READ_BYTES = 65_536
 
 
-async def _play(task: dict[str, Any], number: int, due: float, begun: float) -> dict[str, Any]:
+async def play(task: dict[str, Any], number: int, due: float, begun: float) -> dict[str, Any]:
+    """Make one request when it is due, and tell how it ended."""
     stream = number % 2 == 0
     loop = asyncio.get_running_loop()
     await asyncio.sleep(max(0.0, due - loop.time()))
     message = task["prompt"].replace("#", str(number))
     body = json.dumps({"model": task["model"], "stream": stream, "messages": [{"role": "user", "content": message}]}).encode()
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: drill\r\nauthorization: Bearer {task['key']}\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    ).encode()
-    answer = b""
-    try:
-        async with asyncio.timeout(_DEADLINE_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", task["port"])
-            writer.write(head + body)
-            pieces: list[bytes] = []
-            while piece := await reader.read(_READ_BYTES):
-                pieces.append(piece)
-            answer = b"".join(pieces)
-            writer.close()
-    except (OSError, TimeoutError) as problem:
-        answer = answer or f"no answer: {problem!r}".encode()
+    target = Target(f"http://127.0.0.1:{task['port']}/v1", task["key"])
+    seen = await ask(target, "/chat/completions", body, deadline_s=_DEADLINE_S)
     took_s = loop.time() - due
     report: dict[str, Any] = {
         "due_s": round(due - begun, 4),
         "took_s": round(took_s, 4),
         "stream": stream,
-        "end": _verdict(answer, stream=stream),
+        "end": _verdict(seen, stream=stream),
+        "degraded": "x-tidegate-degraded" in seen.headers,
     }
-    head_text = answer.partition(b"\r\n\r\n")[0].lower()
-    report["degraded"] = b"x-tidegate-degraded" in head_text
     if report["end"] != "ok":
-        report["said"] = answer[-300:].decode("utf-8", "replace")
+        report["said"] = f"status {seen.status or 'none'}, {seen.end}: {seen.body[-300:].decode('utf-8', 'replace')}"
     return report
 
 
-def _verdict(answer: bytes, *, stream: bool) -> str:
+def _verdict(seen: Observation, *, stream: bool) -> str:
     """Tell how an answer ended.
 
-    `ok`; `error`: an error status, or nothing at all (before the commit point); `broken`: a stream that ended with an error event; `cut`:
-    one that ended without a word.
+    `ok`; `error`: an error status, half of a whole answer, or nothing at all (before the commit point); `broken`: a stream that ended with
+    an error event; `cut`: one that ended without a word.
     """
-    head, _, rest = answer.partition(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
+    if seen.status != HTTPStatus.OK:
         return "error"
     if not stream:
-        return "ok" if b'"finish_reason"' in rest and rest.rstrip().endswith(b"}") else "error"
-    if b'"error"' in rest:
+        return "ok" if b'"finish_reason"' in seen.body and seen.body.rstrip().endswith(b"}") else "error"
+    if b'"error"' in seen.body:
         return "broken"
-    return "ok" if b"data: [DONE]" in rest else "cut"
+    return "ok" if b"data: [DONE]" in seen.body else "cut"
 
 
 async def _main(task: dict[str, Any]) -> None:
@@ -76,7 +63,7 @@ async def _main(task: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"begun_monotonic_s": time.monotonic() + 0.2}) + "\n")
     sys.stdout.flush()
     number = round(task["rate_per_s"] * task["seconds"])
-    tasks = [asyncio.create_task(_play(task, index, begun + index / task["rate_per_s"], begun)) for index in range(number)]
+    tasks = [asyncio.create_task(play(task, index, begun + index / task["rate_per_s"], begun)) for index in range(number)]
     sys.stdout.write(json.dumps({"requests": await asyncio.gather(*tasks)}) + "\n")
 
 

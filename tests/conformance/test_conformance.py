@@ -7,6 +7,7 @@ purpose for outages. One scripted upstream stands behind all of them, twice: as 
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -14,7 +15,8 @@ from tidegate.conformance.cases import Case, cases
 from tidegate.conformance.expect import Way
 from tidegate.conformance.observe import Target
 from tidegate.conformance.run import Result, Settings, run_cases
-from tidegate.testing import GatewayProcess, ThreadedUpstream
+from tidegate.mock.presets import PRESETS
+from tidegate.testing import FaultKind, GatewayProcess, RetryDialect, ThreadedUpstream, UsagePlace
 
 _CLOCKS = {"connect_s": 2.0, "first_byte_s": 0.6, "first_token_s": 0.6, "stall_s": 0.6, "total_s": 2.0}
 
@@ -25,7 +27,7 @@ def _configuration(base_url: str) -> dict[str, object]:
     routes: list[dict[str, object]] = []
     for case in cases():
         names = [f"{case.name}-{role}" for role in ("first", "standby")]
-        dialect = "dashscope" if case.play == "data_inspection" else "openai"
+        dialect = "dashscope" if case.play in ("data_inspection", "arrearage") else "openai"
         upstreams |= {name: upstream | {"dialect": dialect} for name in names}
         routes.append({"model": f"mock-{case.name}", "targets": [{"upstream": name} for name in names]})
     return {"upstreams": upstreams, "routes": routes, "retry": {"budget_floor": 10_000, "max_retry_after_s": 0}}
@@ -51,6 +53,13 @@ def _ignore(result: Result) -> None:
 def test_conforms(results: dict[tuple[str, str], Result], case: Case, way: Way) -> None:
     """The client sees what is right for this misbehaviour of the upstream, asked in this way."""
     assert results[case.name, way].complaint is None
+
+
+def test_the_matrix_is_whole() -> None:
+    """Whatever the scripted upstream can do to a caller by name is asked of the gateway."""
+    asked = {word for case in cases() for word in re.findall(r"\w+", case.play)}
+    names = {*FaultKind, *PRESETS, *UsagePlace, *RetryDialect} - {"last", "rate_limited"}  # the plain answer, and a 429 in seconds
+    assert set() == {str(name) for name in names if name not in asked}
 
 
 def test_case_names_are_unique() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import Secret
-from tidegate.testing import Endpoint, GatewayProcess, Script, ThreadedUpstream
+from tidegate.testing import Endpoint, GatewayProcess, ThreadedUpstream
 
 UPSTREAM_KEY = "sk-upstream-canary"
 HEALTHY = ("scripted", "second", "say-tools", "say-reasoning", "say-long")
@@ -36,7 +36,6 @@ def upstream_server() -> Iterator[ThreadedUpstream]:
 def upstream(upstream_server: ThreadedUpstream) -> ThreadedUpstream:
     """The session's upstream, healthy, with nothing scripted and nothing received."""
     upstream_server.reset()
-    upstream_server.set_default(Script())
     return upstream_server
 
 

@@ -7,7 +7,6 @@ client does is in its question, drawn from a seed by whoever asks: a run can be 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
 import struct
@@ -16,34 +15,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import cast
 
+from tidegate.conformance.expect import Way
+from tidegate.conformance.run import PATHS, request_body
+
 PATIENCE_S = 20.0
 """Longer than any sum of clocks in these tests: who waits so long was forgotten."""
 _RESET = struct.pack("ii", 1, 0)
 _HEAD_END = b"\r\n\r\n"
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
-
-
-class Way(StrEnum):
-    """An endpoint and whether its answer is streamed."""
-
-    CHAT = "chat"
-    CHAT_STREAM = "chat stream"
-    COMPLETION = "completion"
-    COMPLETION_STREAM = "completion stream"
-    EMBEDDING = "embedding"
-
-    @property
-    def is_stream(self) -> bool:
-        return self in (Way.CHAT_STREAM, Way.COMPLETION_STREAM)
-
-
-_PATHS = {
-    Way.CHAT: "/v1/chat/completions",
-    Way.CHAT_STREAM: "/v1/chat/completions",
-    Way.COMPLETION: "/v1/completions",
-    Way.COMPLETION_STREAM: "/v1/completions",
-    Way.EMBEDDING: "/v1/embeddings",
-}
 
 
 @dataclass(frozen=True)
@@ -73,21 +52,12 @@ class Question:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        content: dict[str, object] = {"model": self.model}
-        if self.way is Way.EMBEDDING:
-            content["input"] = self.text
-        elif self.way in (Way.COMPLETION, Way.COMPLETION_STREAM):
-            content["prompt"] = self.text
-        else:
-            content["messages"] = [{"role": "user", "content": self.text}]
-        if self.way.is_stream:
-            content["stream"] = True
-        body = json.dumps(content, ensure_ascii=False).encode()
+        body = request_body(self.way, self.model, self.text)
         more = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         if not self.keeps_connection:
             more += "connection: close\r\n"
         return (
-            f"POST {_PATHS[self.way]} HTTP/1.1\r\nhost: soak\r\nauthorization: Bearer {self.key}\r\nx-request-id: {self.request_id}\r\n"
+            f"POST /v1{PATHS[self.way]} HTTP/1.1\r\nhost: soak\r\nauthorization: Bearer {self.key}\r\nx-request-id: {self.request_id}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{more}\r\n"
         ).encode() + body
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import psutil
-from tests.e2e.soak_client import End, Seen, Way
+from tests.e2e.soak_client import End, Seen
 
 from tidegate.adapters.keys.store import KeyStore
 from tidegate.adapters.wall_clock import wall_clock
-from tidegate.conformance.events import Reading, read_events
+from tidegate.conformance.events import Reading, choices_of, read_events, text_of
+from tidegate.conformance.expect import Way
 from tidegate.domain.outcome import Outcome
 from tidegate.testing import GatewayProcess
 from tidegate.wiring import KEYS_FILE
@@ -29,17 +30,17 @@ _POLL_S = 0.1
 # ── answers ───────────────────────────────────────────────────────────────────
 
 
-def complaint_about(seen: Seen, text: str | None) -> str | None:
+def complaint_about(seen: Seen, text: str | None, *, done: bool = True) -> str | None:
     """Say what is wrong with an answer; None: it is complete and right, a clear error, or a stream that ends with one.
 
-    `text` is what the upstream says; None: anything.
+    `text` is what the upstream says (None: anything); `done` False when it leaves out `[DONE]`, which must not be made up.
     """
     if seen.end is not End.COMPLETE:
         return f"the answer did not end: {seen.end} after {seen.received_bytes} bytes"
     if seen.status != 200:
         return _of_error(seen)
     if seen.question.way.is_stream:
-        return _of_stream(read_events(seen.body), text)
+        return _of_stream(read_events(seen.body), text, done=done)
     return _of_whole(seen, text)
 
 
@@ -62,10 +63,10 @@ def _of_error(seen: Seen) -> str | None:
     return None
 
 
-def _of_stream(reading: Reading, text: str | None) -> str | None:
-    said = "".join(_text(choice) for chunk in reading.chunks for choice in _choices(chunk))
+def _of_stream(reading: Reading, text: str | None, *, done: bool) -> str | None:
+    said = reading.text
     errors = sum(bool(chunk.get("error")) for chunk in reading.chunks)
-    finished = any(choice.get("finish_reason") for chunk in reading.chunks for choice in _choices(chunk))
+    finished = any(choice.get("finish_reason") for chunk in reading.chunks for choice in choices_of(chunk))
     complaint = None
     if reading.malformed or reading.rest.strip() or reading.undecodable:
         complaint = "an event that is no event reached the client"
@@ -75,8 +76,8 @@ def _of_stream(reading: Reading, text: str | None) -> str | None:
         complaint = "an error that is not the one last event"
     elif errors:
         complaint = None if text is None or text.startswith(said) else f"expected the beginning of {text!r}, got {said!r}"
-    elif not finished or not reading.ends_with_done:
-        complaint = "neither a finish with [DONE] nor an error"
+    elif not finished or reading.ends_with_done is not done:
+        complaint = "no error, and no finish or not the upstream's [DONE]"
     elif text is not None and said != text:
         complaint = f"expected {text!r}, got {said!r}"
     return complaint and f"{complaint}: …{reading.data[-3:]!r}"
@@ -89,18 +90,8 @@ def _of_whole(seen: Seen, text: str | None) -> str | None:
         return f"status 200 without JSON: {seen.body[:200]!r}"
     if seen.question.way is Way.EMBEDDING:
         return None if answer["data"][0]["embedding"] else f"no vector: {seen.body[:200]!r}"
-    said = _text(answer["choices"][0])
+    said = text_of(answer["choices"][0])
     return None if text is None or said == text else f"expected {text!r}, got {said!r}"
-
-
-def _choices(chunk: dict[str, Any]) -> list[dict[str, Any]]:
-    choices: list[dict[str, Any]] = chunk.get("choices") or []
-    return choices
-
-
-def _text(choice: dict[str, Any]) -> str:
-    message = choice.get("message") or choice.get("delta")
-    return str((message.get("content") if message is not None else choice.get("text")) or "")
 
 
 # ── records ───────────────────────────────────────────────────────────────────
@@ -137,6 +128,8 @@ def _agrees(seen: Seen, record: dict[str, Any]) -> bool:
     outcome = Outcome(record["outcome"])
     if outcome is Outcome.CLIENT_CANCELLED:  # it may leave at the moment when the last byte is under way
         return seen.question.leaving is not None
+    if seen.status != 200:  # an answer can be withheld with a status of its own
+        return record["status"] == seen.status and outcome not in ANSWERED - {Outcome.CONTENT_FILTER}
     return record["status"] == seen.status and (outcome in ANSWERED) is was_answered(seen)
 
 

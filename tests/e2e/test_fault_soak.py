@@ -19,9 +19,10 @@ import psutil
 import pytest
 import uvloop
 from benchmarks.drill import Mock
-from tests.e2e.soak_client import End, Question, Seen, Way, ask_all, some_leaving
+from tests.e2e.soak_client import End, Question, Seen, ask_all, some_leaving
 from tests.e2e.soak_judge import Levels, complaint_about, complaints_about_records, records_of, was_answered
 
+from tidegate.conformance.expect import TEXT, Way
 from tidegate.domain.units import Secret
 from tidegate.mock.presets import PRESETS
 from tidegate.testing import FaultKind, GatewayProcess, RetryDialect, UsagePlace
@@ -32,15 +33,18 @@ SEED = 11
 AT_ONCE = 200
 REQUESTS = 50_000
 WARM_UP = 8_000
-LEAVERS_RATIO = 0.3
+LEAVERS_RATIO = 0.44  # some have their answer before they leave: three in ten do leave
 FAULTY_RATIO = 0.1
+SHOWN = 30
 RESUMABLE_RATIO = 0.05
-TEXT = "Hello, wide world."
 OTHER_TEXT = "content_filter"
 """The ready-made script that says something else."""
-ABOUT_AS_BEFORE_BYTES = 12 << 20
+ABOUT_AS_BEFORE_BYTES = 8 << 20
 """The worker's memory after a warm-up of the same kind: by then caches of routes, keys and connections are full, and the allocator keeps
-some arenas of a busy moment. 50,000 requests that kept 250 bytes each would be found."""
+some arenas of a busy moment (4 MB after 50,000 requests, and no page more after 250,000). 170 bytes kept of each would be found."""
+LEFT_OUT = "missing_done"
+SETTING_ASIDE = ("429", "rate_limited", "burst_rate", "insufficient_quota", "out_of_credit")
+"""A server that asks for a pause gets one, for a second at least: with both set aside the rest of a soak would be refusals."""
 AFTER = {
     FaultKind.STALL,
     FaultKind.CUT,
@@ -72,9 +76,10 @@ def plays() -> list[str | dict[str, Any]]:
 
 
 def befalling() -> list[str | dict[str, Any]]:
-    """Those of them that may befall any call: they do not change what a whole answer says, and harm only their own call."""
-    named = [play for play in plays() if isinstance(play, str) and play not in (OTHER_TEXT, "ok")]
-    fields = [play for play in plays() if isinstance(play, dict) and not play.keys() & {"pieces", "body"} and "refuse" not in str(play)]
+    """Those of them that may befall any call: they do not change what a whole answer says, and keep no other call from the server."""
+    named = [play for play in plays() if isinstance(play, str) and play not in {OTHER_TEXT, "ok", f"{LEFT_OUT}@2", *SETTING_ASIDE}]
+    other = {"pieces", "body", "retry_after"}
+    fields = [play for play in plays() if isinstance(play, dict) and not play.keys() & other and "refuse" not in str(play)]
     return [*named, *fields]
 
 
@@ -101,8 +106,21 @@ def mock(tmp_path: Path) -> Iterator[Mock]:
     made.end()
 
 
+@pytest.fixture
+def steady(tmp_path: Path) -> Iterator[Mock]:
+    """Another one, which plays no faults: whoever refuses connections refuses them to all."""
+    made = Mock("steady", tmp_path, script={})
+    yield made
+    made.end()
+
+
 def nobody(seen: Seen) -> None:
     """Listen to a client of a warm-up."""
+
+
+def gateway_labels(gateway: GatewayProcess) -> set[str]:
+    """Give the routes, upstreams and operations that metrics name: those of the configuration, whatever clients and servers say."""
+    return set(re.findall(r'(?:route|upstream|operation)="[^"]*"', gateway.metrics()))
 
 
 class Before:
@@ -116,10 +134,10 @@ class Before:
         self.sockets = levels.sockets()
         self.heads = levels.counter("server.requests")
         self.written = levels.counter("records.written")
-        self.series = gateway.metrics().count("\n")
+        self.labels = gateway_labels(gateway)
 
     def check(self) -> None:
-        """Nothing of the requests since then is left: no level, file or socket, no memory, no metric; all are recorded."""
+        """Nothing of the requests since then is left: no level, file or socket, no memory, no label; all are recorded."""
         levels = self._levels
         assert {} == levels.wait_until_zero(10.0)
         assert self.files + 2 >= levels.worker.num_fds(), levels.worker.net_connections("tcp")
@@ -128,18 +146,22 @@ class Before:
         assert 0 == levels.counter("records.dropped")
         assert levels.counter("server.requests") - self.heads == levels.counter("records.written") - self.written
         assert OURS.search(self._gateway.log()) is None
+        assert self.labels == gateway_labels(self._gateway)
         assert psutil.STATUS_ZOMBIE != levels.worker.status()
 
 
-def test_every_fault_at_every_endpoint_ends_well_and_leaves_nothing_behind(mock: Mock) -> None:
+def test_every_fault_at_every_endpoint_ends_well_and_leaves_nothing_behind(mock: Mock, steady: Mock) -> None:
     """The whole matrix in several rounds, with breakers and without: a good end for each client, one record for each request."""
-    alone = {"health": {"enabled": False}, "breaker": {"enabled": False}}
-    pools = [f"guarded-{number}" for number in range(8)]
-    upstreams: dict[str, object] = {name: upstream(mock) for name in (*pools, "guarded-standby")}
-    upstreams |= {name: upstream(mock, **alone) for name in ("bare", "bare-standby", "bare-drained")}
-    upstreams["bare-drained"] = upstream(mock, **alone, on_client_leave="drain", drain_s=0.5)
-    routes: list[dict[str, object]] = [{"model": name, "targets": [{"upstream": name}, {"upstream": "guarded-standby"}]} for name in pools]
-    routes += [{"model": name, "targets": [{"upstream": name}, {"upstream": "bare-standby"}]} for name in ("bare", "bare-drained")]
+    upstreams: dict[str, object] = {}
+    routes: list[dict[str, object]] = []
+    for number, play in enumerate(plays()):  # what one play does to a replica must not keep the others from it
+        leave: dict[str, object] = {"on_client_leave": "drain", "drain_s": 0.5} if number % 2 else {}
+        leave |= {"health": {"enabled": False}}  # hundreds of them would ask all the time
+        for name in (f"guarded-{number}", *(f"bare-{number}-{way.name}" for way in Way)):
+            settings = leave if name.startswith("guarded") else leave | {"breaker": {"enabled": False}}
+            server = upstream(steady if play == "ok" else mock, **settings)
+            upstreams |= {name: server, f"{name}-standby": server}
+            routes.append({"model": name, "targets": [{"upstream": name}, {"upstream": f"{name}-standby"}]})
     sections = {
         "retry": {"budget_floor": 10_000, "max_retry_after_s": 0.1},
         "streams": {"heartbeat_s": 0.1, "resume_window_s": 1.0},
@@ -152,19 +174,19 @@ def test_every_fault_at_every_endpoint_ends_well_and_leaves_nothing_behind(mock:
 
         def questions(rounds: int, name: str) -> Iterator[Question]:
             chance = random.Random(f"{SEED} {name}")
-            matrix = list(itertools.product(plays(), Way, ("guarded", "bare", "bare-drained")))
+            matrix = list(itertools.product(enumerate(plays()), Way, (False, True), (False, True)))
             for turn in range(rounds):
                 chance.shuffle(matrix)
-                for number, (play, way, model) in enumerate(matrix):
+                for number, ((play_number, play), way, guarded, leaves) in enumerate(matrix):
                     marker = play if isinstance(play, str) else json.dumps(play)
                     yield Question(
                         f"{name}-{turn}-{number}",
                         way,
-                        chance.choice(pools) if model == "guarded" else model,
+                        f"guarded-{play_number}" if guarded else f"bare-{play_number}-{way.name}",
                         f"{name}-{turn}-{number} [[mock:{marker}]]",
                         key.reveal(),
                         keeps_connection=chance.random() < 0.5,
-                        leaving=some_leaving(chance) if model == "bare-drained" and chance.random() < 0.5 else None,
+                        leaving=some_leaving(chance) if leaves else None,
                         headers={"x-tidegate-resumable": "1"} if chance.random() < RESUMABLE_RATIO else {},
                     )
 
@@ -178,21 +200,29 @@ def test_every_fault_at_every_endpoint_ends_well_and_leaves_nothing_behind(mock:
     complaints = [
         f"{one.question.way} {one.question.text} to {one.question.model}: {complaint}"
         for one in seen
-        if one.end is not End.LEFT and (complaint := complaint_about(one, _expected(one))) is not None
+        if one.end is not End.LEFT
+        and (complaint := complaint_about(one, _expected(one), done=LEFT_OUT not in one.question.text)) is not None
     ]
-    assert [] == complaints
-    assert [] == complaints_about_records(records, seen)
-    assert set(Way) == {one.question.way for one in seen if one.end is End.COMPLETE and was_answered(one)}
+    assert not complaints, "\n".join(complaints[:SHOWN])
+    complaints = complaints_about_records(records, seen)
+    assert not complaints, "\n".join(complaints[:SHOWN])
+    healthy = [one for one in seen if one.end is End.COMPLETE and "[[mock:ok]]" in one.question.text]
+    assert set(Way) == {one.question.way for one in healthy if was_answered(one)}, "a healthy upstream's answers come through"
+    assert not [one for one in healthy if one.question.model.startswith("bare-") and not was_answered(one)]
+    reached = {record["request_id"] for record in records if record.get("attempts")}
+    tried = {one.question.model for one in seen if one.question.request_id in reached}
+    missed = {str(route["model"]) for route in routes} - tried
+    assert not missed, "each fault was met in each way"
 
 
 def _expected(seen: Seen) -> str | None:
     """Give what the upstream says to this request; None: something of its own."""
     play = seen.question.text
-    return None if OTHER_TEXT in play or '"pieces"' in play or '"body"' in play else TEXT
+    return None if f"[[mock:{OTHER_TEXT}]]" in play or '"pieces"' in play or '"body"' in play else TEXT
 
 
 def test_fifty_thousand_requests_whose_clients_leave_cost_nothing_afterwards(mock: Mock) -> None:
-    """A third leaves at any point, a tenth meets a fault of the upstream: the others get their own words, and everything is given back."""
+    """Three in ten leave at any point, one in ten meets a fault: the others get their own words, and everything is given back."""
     befalls = befalling()
     ratio = 1.0 - (1.0 - FAULTY_RATIO) ** (1.0 / len(befalls))
     mock.load(
@@ -203,10 +233,11 @@ def test_fifty_thousand_requests_whose_clients_leave_cost_nothing_afterwards(moc
         }
     )
     models = ("ordinary", "drained")
+    seldom = {"consecutive_failures": 20}  # one call in ten of thousands a second fails: five in a row come by chance every half minute
     upstreams = {
-        "ordinary": upstream(mock),
-        "drained": upstream(mock, on_client_leave="drain", drain_s=0.5),
-        "standby": upstream(mock),
+        "ordinary": upstream(mock, breaker=seldom),
+        "drained": upstream(mock, breaker=seldom, on_client_leave="drain", drain_s=0.5),
+        "standby": upstream(mock, breaker=seldom),
     }
     routes = [{"model": model, "targets": [{"upstream": model}, {"upstream": "standby"}]} for model in models]
     sections = {"streams": {"heartbeat_s": 0.2, "resume_window_s": 1.0}, "limits": {"tokens_per_minute": 1_000_000_000}}
@@ -244,7 +275,6 @@ def test_fifty_thousand_requests_whose_clients_leave_cost_nothing_afterwards(moc
         before = Before(gateway, levels)
         uvloop.run(ask_all(port_of(gateway), questions(REQUESTS, "soak"), at_once=AT_ONCE, told=seen.append))
         before.check()
-        assert before.series == gateway.metrics().count("\n")
         records = list(records_of(gateway, "soak-"))
 
     stayed = [one for one in seen if one.end is not End.LEFT]
@@ -253,9 +283,10 @@ def test_fifty_thousand_requests_whose_clients_leave_cost_nothing_afterwards(moc
         for one in stayed
         if (complaint := complaint_about(one, one.question.text)) is not None
     ]
-    assert [] == complaints
-    assert [] == complaints_about_records(records, seen)
+    assert not complaints, "\n".join(complaints[:SHOWN])
+    complaints = complaints_about_records(records, seen)
+    assert not complaints, "\n".join(complaints[:SHOWN])
     outcomes = Counter(was_answered(one) for one in stayed)
     assert REQUESTS == len(seen)
-    assert len(seen) - len(stayed) > REQUESTS * LEAVERS_RATIO / 2  # the others had their answers before they could leave
+    assert len(seen) - len(stayed) > 0.3 * REQUESTS
     assert outcomes[True] > 0.9 * outcomes.total()

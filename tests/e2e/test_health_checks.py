@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
+from benchmarks.drill import Mock
 
 from tidegate.domain.units import Secret
 from tidegate.testing import GatewayProcess, RedisServer, ThreadedUpstream
 
-PROGRAM = """
-import asyncio, sys
-from tidegate.testing import ScriptedUpstream
-async def main():
-    async with ScriptedUpstream(models=("m",)) as upstream:
-        print(upstream.base_url, flush=True)
-        await asyncio.Event().wait()
-asyncio.run(main())
-"""
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PROMISED_S = 2.0 * 2 + 1.5
 """`every_s * failures + timeout_s` with the defaults."""
@@ -33,29 +22,12 @@ PROMISED_S = 2.0 * 2 + 1.5
 needs_redis = pytest.mark.skipif(not RedisServer.is_installed(), reason="redis-server is not installed: apt-get install redis-server")
 
 
-class ModelServer:
-    """A scripted upstream in a process of its own, which can be frozen."""
-
-    def __init__(self, process: subprocess.Popen[str], base_url: str) -> None:
-        self._process = process
-        self.base_url = base_url
-
-    def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-
-@contextlib.contextmanager
-def model_server() -> Iterator[ModelServer]:
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield ModelServer(process, process.stdout.readline().strip())
-    finally:
-        process.kill()
-        process.communicate()
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[Mock]:
+    """A model server in a process of its own, which can be frozen."""
+    made = Mock("primary", tmp_path, script={"models": ["m"]})
+    yield made
+    made.end()
 
 
 def ask(gateway: GatewayProcess, key: Secret, *, stream: bool = False) -> httpx.Response:
@@ -75,9 +47,9 @@ def figure(page: str, name: str) -> float:
     return float(found[1]) if found is not None else 0.0
 
 
-def test_requests_leave_a_server_that_freezes() -> None:
+def test_requests_leave_a_server_that_freezes(primary: Mock) -> None:
     """With default settings: those that wait for it move within the promised time, later ones do not wait, nobody sees an error."""
-    with model_server() as primary, ThreadedUpstream(models=("m",)) as standby:
+    with ThreadedUpstream(models=("m",)) as standby:
         upstreams = {
             "primary": {"dialect": "openai", "base_url": primary.base_url, "models": ["m"]},
             "standby": {"dialect": "openai", "base_url": standby.base_url},
@@ -120,9 +92,9 @@ def test_requests_leave_a_server_that_freezes() -> None:
 
 
 @needs_redis
-def test_a_node_learns_from_another_one_and_does_without_its_store() -> None:
+def test_a_node_learns_from_another_one_and_does_without_its_store(primary: Mock) -> None:
     """A node that asks once an hour hears of it within moments; with the store killed, frozen or empty requests go on."""
-    with RedisServer(password="canary-of-the-store") as store, model_server() as primary, ThreadedUpstream(models=("m",)) as standby:
+    with RedisServer(password="canary-of-the-store") as store, ThreadedUpstream(models=("m",)) as standby:
 
         def configuration(name: str, every_s: float) -> dict[str, object]:
             health = {"every_s": every_s, "timeout_s": 0.5}

@@ -6,19 +6,11 @@ import os
 import signal
 
 import httpx
-import pytest
 
 from tidegate.testing import GatewayProcess, ThreadedUpstream
 
 QUESTION = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 NOBODY = "http://127.0.0.1:9/v1"
-
-
-@pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
 
 
 def _upstream(base_url: str, *more: str) -> dict[str, object]:

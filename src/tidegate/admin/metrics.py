@@ -71,24 +71,29 @@ def _several(name: str, kind: Kind, label: str, keys: dict[str, str], meaning: s
     return MetricSpec(name, kind, (label,), meaning, samples)
 
 
-def _pool_levels(name: str, label: str, keys: dict[str, str], meaning: str) -> MetricSpec:
+def _of_upstream(name: str, kind: Kind, key: str, meaning: str) -> MetricSpec:
+    """Declare one figure of each upstream; one that reports nothing has no sample."""
+
     def samples(node: NodeSnapshot) -> Iterator[Sample]:
         for upstream in node.statistics.upstreams:
-            for value, key in keys.items():
-                if key in upstream.levels:
-                    yield (upstream.name, value), upstream.levels[key]
+            figures = upstream.counters if kind is Kind.COUNTER else upstream.levels
+            if key in figures:
+                yield (upstream.name,), figures[key]
 
-    return MetricSpec(name, Kind.GAUGE, ("upstream", label), meaning, samples)
+    return MetricSpec(name, kind, ("upstream",), meaning, samples)
 
 
-def _pool_counters(name: str, label: str, keys: dict[str, str], meaning: str) -> MetricSpec:
+def _several_of_upstream(name: str, kind: Kind, label: str, keys: dict[str, str], meaning: str) -> MetricSpec:
+    """Declare one metric over several figures of each upstream, as `_several` does."""
+
     def samples(node: NodeSnapshot) -> Iterator[Sample]:
         for upstream in node.statistics.upstreams:
+            figures = upstream.counters if kind is Kind.COUNTER else upstream.levels
             for value, key in keys.items():
-                if key in upstream.counters:
-                    yield (upstream.name, value), upstream.counters[key]
+                if key in figures:
+                    yield (upstream.name, value), figures[key]
 
-    return MetricSpec(name, Kind.COUNTER, ("upstream", label), meaning, samples)
+    return MetricSpec(name, kind, ("upstream", label), meaning, samples)
 
 
 def _by_route(name: str, choose: Callable[[RouteHistograms], Histogram], meaning: str) -> MetricSpec:
@@ -136,21 +141,6 @@ def _engine_ttft(node: NodeSnapshot) -> Iterator[Sample]:
 def _engine_restarts(node: NodeSnapshot) -> Iterator[Sample]:
     if node.engine is not None:
         yield (), float(node.engine.restarts)
-
-
-def _upstream_level(name: str, key: str, meaning: str) -> MetricSpec:
-    def samples(node: NodeSnapshot) -> Iterator[Sample]:
-        for upstream in node.statistics.upstreams:
-            if key in upstream.levels:
-                yield (upstream.name,), upstream.levels[key]
-
-    return MetricSpec(name, Kind.GAUGE, ("upstream",), meaning, samples)
-
-
-def _breaker_trips(node: NodeSnapshot) -> Iterator[Sample]:
-    for upstream in node.statistics.upstreams:
-        if "trips" in upstream.counters:
-            yield (upstream.name,), upstream.counters["trips"]
 
 
 _SERVER_REFUSALS = {
@@ -218,26 +208,32 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "tidegate_upstream_ready", Kind.GAUGE, ("upstream",), "1 when at least one worker can use the upstream, else 0.", _upstream_ready
     ),
-    _pool_levels("tidegate_upstream_connections", "state", _POOL_STATES, "Connections to the upstream; `open` includes the idle ones."),
-    _pool_levels(
+    _several_of_upstream(
+        "tidegate_upstream_connections", Kind.GAUGE, "state", _POOL_STATES, "Connections to the upstream; `open` includes the idle ones."
+    ),
+    _several_of_upstream(
         "tidegate_upstream_calls",
+        Kind.GAUGE,
         "state",
         {"running": "in_flight", "waiting": "calls_waiting"},
         "Calls running, or waiting for a connection.",
     ),
-    _pool_counters("tidegate_upstream_connection_events_total", "event", _POOL_EVENTS, "What happened to connections of the pool."),
-    _upstream_level("tidegate_upstream_replicas", "replicas", "Addresses of the upstream, counted by each worker."),
-    _upstream_level("tidegate_upstream_replicas_available", "replicas_available", "Those that a worker would choose at this instant."),
-    _pool_levels("tidegate_breaker_state", "state", _BREAKER_STATES, "Breakers of replicas that are not closed, counted by each worker."),
-    MetricSpec(
-        "tidegate_breaker_trips_total",
-        Kind.COUNTER,
-        ("upstream",),
-        "Times a breaker of the upstream or of one of its replicas opened.",
-        _breaker_trips,
+    _several_of_upstream(
+        "tidegate_upstream_connection_events_total", Kind.COUNTER, "event", _POOL_EVENTS, "What happened to connections of the pool."
     ),
-    _pool_counters(
+    _of_upstream("tidegate_upstream_replicas", Kind.GAUGE, "replicas", "Addresses of the upstream, counted by each worker."),
+    _of_upstream(
+        "tidegate_upstream_replicas_available", Kind.GAUGE, "replicas_available", "Those that a worker would choose at this instant."
+    ),
+    _several_of_upstream(
+        "tidegate_breaker_state", Kind.GAUGE, "state", _BREAKER_STATES, "Breakers of replicas that are not closed, counted by each worker."
+    ),
+    _of_upstream(
+        "tidegate_breaker_trips_total", Kind.COUNTER, "trips", "Times a breaker of the upstream or of one of its replicas opened."
+    ),
+    _several_of_upstream(
         "tidegate_health_changes_total",
+        Kind.COUNTER,
         "change",
         {"went_down": "health_went_down", "came_back": "health_came_back"},
         "Replicas that health checks, or other nodes, found dead or alive again, counted by each worker.",

@@ -41,7 +41,7 @@ class ThreadedUpstream:
             default, models=models, api_key=api_key, keep_requests=keep_requests, settings=settings, on_departure=on_departure
         )
         self._api_key = api_key
-        self._first_default = self._inner.default
+        self._first_settings = self._inner.settings()
         self._started: Future[asyncio.AbstractEventLoop] = Future()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="scripted-upstream", daemon=True)
@@ -88,12 +88,12 @@ class ThreadedUpstream:
         self._call(load(), _CALL_S)
 
     def reset(self) -> None:
-        """Listen, and forget scripts and requests: the state right after the start, but for open connections."""
+        """Listen, forget what was scripted, loaded and received: the state right after the start, but for open connections."""
 
         async def reset() -> None:
             self._inner.reset()
-            self._inner.default = self._first_default
             await self._inner.accept()
+            self._inner.load(self._first_settings)
 
         self._call(reset(), _CALL_S)
 

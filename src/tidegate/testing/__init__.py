@@ -3,37 +3,17 @@
 Our own tests use exactly this; it is a public interface. Nothing here is imported by the gateway itself.
 """
 
-from tidegate.mock import (
-    ColdStart,
-    Distribution,
-    Endpoint,
-    EngineSettings,
-    Fault,
-    FaultKind,
-    MockSettings,
-    ReceivedRequest,
-    RetryAfter,
-    RetryDialect,
-    Script,
-    ScriptedUpstream,
-    Split,
-    ThreadedUpstream,
-    ToolCall,
-    UsagePlace,
-    Window,
+from tidegate.mock.constructors import (
     cut_after,
     drip_headers,
     end_after,
     error_event_after,
-    exponential,
     finish_error_after,
     hang_before_first_token,
     hang_before_headers,
     huge_event_at,
-    lognormal,
     malformed_event_at,
     missing_done,
-    normal,
     rate_limited,
     refuse_for,
     reset_after,
@@ -41,9 +21,16 @@ from tidegate.mock import (
     split_at,
     split_every,
     stall_after,
-    uniform,
     words,
 )
+from tidegate.mock.distribution import Distribution, exponential, lognormal, normal, uniform
+from tidegate.mock.endpoint import Endpoint
+from tidegate.mock.engine import EngineSettings
+from tidegate.mock.received import ReceivedRequest
+from tidegate.mock.script import Fault, FaultKind, RetryAfter, RetryDialect, Script, Split, ToolCall, UsagePlace
+from tidegate.mock.server import ScriptedUpstream
+from tidegate.mock.settings import ColdStart, MockSettings, Window
+from tidegate.mock.threaded import ThreadedUpstream
 from tidegate.testing.gateway_process import GatewayProcess
 from tidegate.testing.manual_clock import ManualClock
 from tidegate.testing.redis_server import RedisServer

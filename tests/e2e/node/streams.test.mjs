@@ -18,3 +18,8 @@ test("an idle stream with heartbeats and ids gives the text", async () => {
   const stream = await client.chat.completions.create({ model: "slow", messages, stream: true }, { headers });
   assert.equal(await textOf(stream), text);
 });
+
+test("an idle stream with heartbeats and without ids gives the text", async () => {
+  const stream = await client.chat.completions.create({ model: "other", messages, stream: true });
+  assert.equal(await textOf(stream), text);
+});

@@ -426,6 +426,23 @@ def test_a_threaded_mock_follows_a_script_file() -> None:
             client.get("/models")
 
 
+def test_a_threaded_mock_returns_to_its_settings_of_the_start() -> None:
+    """`reset` takes back everything that was loaded, set, queued or named since: default, scripts, models, windows and the closed port."""
+    settings = read_settings("default: {pieces: [file]}\nscripts: {m2: {pieces: [named]}}\nmodels: [m, m2]")
+    assert isinstance(settings, MockSettings)
+    with ThreadedUpstream(settings=settings) as upstream, httpx.Client(base_url=upstream.base_url, timeout=2.0) as client:
+        upstream.load(MockSettings(default=Script(pieces=("loaded",)), models=("x",), failures=(Window(play="500"),)))
+        upstream.set_default(Script(pieces=("set",)))
+        upstream.script(Script(pieces=("queued",)))
+        upstream.scripts["m"] = Script(pieces=("since",))
+        upstream.refuse()
+        upstream.reset()
+        assert said(client.post("/chat/completions", json=CHAT)) == "file"
+        assert said(client.post("/chat/completions", json=CHAT | {"model": "m2"})) == "named"
+        assert [model["id"] for model in client.get("/models").json()["data"]] == ["m", "m2"]
+        assert [request.status for request in upstream.requests] == [200, 200, 200]
+
+
 def test_a_port_that_is_taken_is_taken_back_when_it_is_free() -> None:
     """A refusal whose port somebody else has meanwhile ends when they let go."""
 
@@ -451,20 +468,3 @@ def test_the_key_is_not_shown() -> None:
     shown = with_mock(body, api_key="sesame")
     assert shown.json()["api_key"] == "****"
     assert "sesame" not in shown.text
-
-
-def test_a_client_that_never_reads_is_cut_off() -> None:
-    """More than 64 requests without reading an answer are refused with a reset; the server goes on."""
-
-    async def body(upstream: ScriptedUpstream, client: httpx.AsyncClient) -> None:
-        port = int(upstream.base_url.rsplit(":", 1)[1].removesuffix("/v1"))
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        hang = b'{"messages":[{"role":"user","content":"[[mock:hang_before_headers]]"}]}'
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(hang), hang))
-        writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n" * 66)
-        with pytest.raises(ConnectionResetError):
-            await asyncio.wait_for(reader.read(), 5.0)
-        writer.close()
-        assert (await client.get("/health")).status_code == 200
-
-    with_mock(body)

@@ -93,8 +93,12 @@ def test_a_cancelled_call_is_seen_to_leave(path: Path) -> None:
     uvloop.run(main())
 
 
-def test_a_process_that_is_gone(path: Path) -> None:
+@pytest.mark.parametrize("left", [False, True], ids=["no-socket", "a-socket-that-nobody-serves"])
+def test_a_process_that_is_gone(path: Path, *, left: bool) -> None:
     """Without a socket, or with one that nobody serves, the call fails and says so."""
+    if left:
+        with socket.socket(socket.AF_UNIX) as left_by_a_crash:
+            left_by_a_crash.bind(str(path))
 
     async def main() -> None:
         client = LocalClient(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.domain.features import PromptFeatures
@@ -23,15 +23,25 @@ KINDS = (
 )
 
 Call = tuple[int, int, bool]
-calls = st.lists(st.tuples(st.integers(-4, 12), st.integers(0, len(KINDS) - 1), st.booleans()), max_size=120)
 """Quarter seconds since the call before (some backwards), the kind of prompt, and whether the primary fails it."""
 
 
+@st.composite
+def calls(draw: st.DrawFn) -> list[Call]:
+    """Phases of a primary, each with one kind of prompt that it fails or none, and one call in ten against the rule."""
+    moves: list[Call] = []
+    triples = st.lists(st.tuples(st.integers(-1, 3), st.integers(0, len(KINDS) - 1), st.integers(0, 9)), min_size=10, max_size=40)
+    for _ in range(draw(st.integers(1, 4))):
+        sick = draw(st.sampled_from((None, *range(len(KINDS)))))
+        moves += [(quarters, kind, (kind == sick) != (odd == 0)) for quarters, kind, odd in draw(triples)]
+    return moves
+
+
 def _health(min_calls: int = MIN_CALLS) -> ClassHealth:
-    settings = ClassSettings(
+    watched = ClassSettings(
         Target(UpstreamName("fallback")), failure_ratio=0.3, window_s=WINDOW_S, min_calls=min_calls, recover_after_s=RECOVER_S
     )
-    return ClassHealth({ROUTE: settings})
+    return ClassHealth({ROUTE: watched})
 
 
 def _play(health: ClassHealth, moves: list[Call], *, epoch: float = 0.0) -> tuple[list[str | None], float]:
@@ -46,13 +56,33 @@ def _play(health: ClassHealth, moves: list[Call], *, epoch: float = 0.0) -> tupl
     return diversions, now
 
 
-@given(calls)
+def test_the_drawn_histories_divert_and_come_back() -> None:
+    """Without diversions, and ways back out of them, the laws below would hold of nothing."""
+    histories = diverted = back = 0
+
+    @settings(derandomize=True, database=None, max_examples=200)
+    @given(calls())
+    def meet(moves: list[Call]) -> None:
+        nonlocal histories, diverted, back
+        health = _health()
+        diversions, now = _play(health, moves)
+        histories += 1
+        if any(diversions):
+            diverted += 1
+            back += not any(status.diverted for status in health.statistics(now=now))
+
+    meet()
+    assert diverted > 0.1 * histories
+    assert 0 < back < diverted
+
+
+@given(calls())
 def test_a_shifted_clock_changes_no_diversion(moves: list[Call]) -> None:
     """Law: adding a constant to all times gives the same diversions, and so do the same calls again."""
     assert _play(_health(), moves)[0] == _play(_health(), moves, epoch=2.0**20 + 0.25)[0] == _play(_health(), moves)[0]
 
 
-@given(calls)
+@given(calls())
 def test_a_class_is_blamed_only_with_evidence(moves: list[Call]) -> None:
     """Law: before a first diversion, the primary has failed prompts of that class and had `min_calls` calls of it and of others."""
     diversions, _ = _play(_health(), moves)
@@ -66,20 +96,20 @@ def test_a_class_is_blamed_only_with_evidence(moves: list[Call]) -> None:
     assert any(of_class and fails for of_class, fails in seen)
 
 
-@given(calls)
+@given(calls())
 def test_fewer_calls_than_needed_divert_nothing(moves: list[Call]) -> None:
     """Law: as many calls as there are, with a minimum above their number, leave every prompt on its way."""
     assert set(_play(_health(min_calls=len(moves) + 1), moves)[0]) <= {None}
 
 
-@given(calls)
+@given(calls())
 def test_a_route_that_fails_as_a_whole_is_not_mistaken(moves: list[Call]) -> None:
     """Law: when every call fails, or none does, nothing is diverted."""
     for outcome in (True, False):
         assert set(_play(_health(), [(quarters, kind, outcome) for quarters, kind, _ in moves])[0]) <= {None}
 
 
-@given(calls)
+@given(calls())
 def test_every_diversion_ends_when_the_primary_is_well_again(moves: list[Call]) -> None:
     """Law: whatever happened, once the primary answers, each kind of prompt is back after at most one try per class."""
     health = _health()
@@ -93,7 +123,7 @@ def test_every_diversion_ends_when_the_primary_is_well_again(moves: list[Call]) 
     assert not any(status.diverted for status in health.statistics(now=now))
 
 
-@given(calls)
+@given(calls())
 def test_a_class_is_never_seen_more_often_than_its_route(moves: list[Call]) -> None:
     """Law: a prompt is in one length class only, so the calls of all length classes are the route's, and no other class has more."""
     health = _health(min_calls=1_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -59,8 +60,12 @@ def test_beyond_the_batch_calls_wait_in_order() -> None:
     """The fifth starts when one of four has ended."""
     engine = Engine(SMALL)
     first: list[str] = []
+
+    def noting(number: int) -> Callable[[int], None]:
+        return lambda _: first.append(f"{number}")
+
     for number in range(5):
-        engine.submit(0, 10, lambda _, number=number: first.append(f"{number}"), now=0.0)  # type: ignore[misc]
+        engine.submit(0, 10, noting(number), now=0.0)
     assert (engine.statistics().running, engine.statistics().waiting) == (1, 4), "the first step began with the first call"
     engine.advance(engine.next_step_at() or 0.0)
     assert (engine.statistics().running, engine.statistics().waiting) == (4, 1)
@@ -136,7 +141,7 @@ def test_law_everybody_gets_their_tokens_and_nobody_more(
     def grant(number: int) -> None:
         told[number] += 1
 
-    def granter(number: int) -> object:
+    def granter(number: int) -> Callable[[int], None]:
         def take(tokens: int) -> None:
             got[number] += tokens
             grant(number)
@@ -150,7 +155,7 @@ def test_law_everybody_gets_their_tokens_and_nobody_more(
         while (due := engine.next_step_at()) is not None and due <= at:
             engine.advance(due)
         if kind == 0:
-            sequences[number] = engine.submit(calls[number][0], calls[number][1], granter(number), now=at)  # type: ignore[arg-type]
+            sequences[number] = engine.submit(calls[number][0], calls[number][1], granter(number), now=at)
         else:
             engine.cancel(sequences[number], now=at)
     ended_at = max(run_to_the_end(engine), events[-1][0])
