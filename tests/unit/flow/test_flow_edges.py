@@ -17,6 +17,7 @@ from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
+from tidegate.flow.outcomes import outcome_of_refusal
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.flow.succession import Succession
@@ -228,3 +229,9 @@ def test_a_shortened_answer_of_a_fallback_model_is_still_marked() -> None:
     call.begin(now=0.0)
     call._rung = Rung.SHORTER
     assert call.degraded == "L1; reason=shortened; confidence=low"
+
+
+def test_a_refusal_has_the_outcome_of_its_status() -> None:
+    """Also one for a fault of our own, which no client can mend."""
+    assert Outcome.FAILED_INTERNAL is outcome_of_refusal(InternalError("a fault"))
+    assert Outcome.REJECTED_RATE_LIMIT is outcome_of_refusal(RateLimited("wait", retry_after_s=1.0))
