@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,15 +56,24 @@ class BreakingLine:
             thread.start()
 
     def _carry(self, client: socket.socket, breaks: bool) -> None:
+        """Both ways until either side ends: a request may come in any number of pieces."""
         carried = b""
-        with client, socket.create_connection(self._target, timeout=10.0) as server:
-            server.sendall(client.recv(65536))
-            client.settimeout(0.01)
-            while piece := server.recv(65536):
-                carried += piece
-                client.sendall(piece)
-                if breaks and self._after in carried:
+        with suppress(OSError), client, socket.create_connection(self._target, timeout=10.0) as server:
+            while True:
+                ready, _, _ = select.select([client, server], [], [], 20.0)
+                if not ready:
                     return
+                for side in ready:
+                    piece = side.recv(65536)
+                    if not piece:
+                        return
+                    if side is client:
+                        server.sendall(piece)
+                        continue
+                    carried += piece
+                    client.sendall(piece)
+                    if breaks and self._after in carried:
+                        return
 
 
 @pytest.fixture
