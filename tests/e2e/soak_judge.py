@@ -18,7 +18,7 @@ from tidegate.conformance.events import Reading, choices_of, read_events, text_o
 from tidegate.conformance.expect import Way
 from tidegate.domain.outcome import Outcome
 from tidegate.testing import GatewayProcess
-from tidegate.wiring import KEYS_FILE
+from tidegate.wiring.worker import KEYS_FILE
 
 ANSWERED = frozenset({Outcome.OK, Outcome.TRUNCATED, Outcome.CONTENT_FILTER})
 _ERROR_MEMBERS = {"message", "type", "param", "code"}

@@ -11,7 +11,7 @@ from tidegate.config.explain import explain, render_problems
 from tidegate.config.prepare import prepare, readable_file
 from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
-from tidegate.wiring_parts import degradation_of
+from tidegate.wiring.parts import degradation_of
 
 
 def check(file: Path | None) -> int:

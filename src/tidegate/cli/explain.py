@@ -26,7 +26,7 @@ from tidegate.policy.routing.router import Explanation
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.openai import parse_request, rewrite_body
-from tidegate.wiring_parts import fleet_pools, listed_models, route_of, router_of
+from tidegate.wiring.parts import fleet_pools, listed_models, route_of, router_of
 
 _LONGEST_VALUE = 100
 """Characters shown of a value that is sent instead of another."""

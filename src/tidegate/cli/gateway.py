@@ -18,7 +18,7 @@ from tidegate.errors import ConfigurationError
 from tidegate.node.log import configure_logging
 from tidegate.node.state_directory import make_private
 from tidegate.node.supervisor import NodeOptions, Supervisor
-from tidegate.wiring import KEYS_FILE
+from tidegate.wiring.worker import KEYS_FILE
 
 _LOG = logging.getLogger("tidegate.cli")
 

@@ -16,7 +16,7 @@ from tidegate.adapters.wall_clock import wall_clock
 from tidegate.admin.keys import KeyRequest, RotationRequest, ShownKey, ShownToken, create_key, list_keys, revoke_key, rotate_key
 from tidegate.node.exits import Exit
 from tidegate.node.state_directory import make_private
-from tidegate.wiring import KEYS_FILE
+from tidegate.wiring.worker import KEYS_FILE
 
 
 def create(directory: Path, request: KeyRequest, *, as_json: bool) -> int:

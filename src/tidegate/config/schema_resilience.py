@@ -30,8 +30,10 @@ class BreakerSection(Section, frozen=True, kw_only=True):
     """A fast trip refuses calls until probes succeed. A slow trip, or slow first tokens, only lets others go first."""
 
     enabled: Annotated[bool, Meta(description="Watch failures at all.")] = True
-    consecutive_failures: Annotated[AtLeastOne, Meta(description="Fast trip: failures in a row.")] = 5
-    connect_failures: Annotated[AtLeastOne, Meta(description="Fast trip: connections in a row that could not be had.")] = 2
+    consecutive_failures: Annotated[
+        AtLeastOne, Meta(description="Fast trip: failures in a row, if so many are unlikely at the share that failed before.")
+    ] = 5
+    connect_failures: Annotated[AtLeastOne, Meta(description="Fast trip: connections in a row that could not be had, likewise.")] = 2
     failure_ratio: Annotated[Ratio, Meta(description="Fast trip: share of failures over `window_s`.")] = 0.5
     window_s: Annotated[Positive, Meta(description="Short window of the fast trip.")] = 10.0
     min_calls: Annotated[AtLeastOne, Meta(description="Calls in the short window below which its ratio means nothing.")] = 10

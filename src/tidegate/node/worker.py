@@ -48,7 +48,7 @@ _LOG = logging.getLogger("tidegate.node.worker")
 
 
 class Worker(Protocol):
-    """What `tidegate.wiring.open_worker` gives: one process's data plane."""
+    """What `tidegate.wiring.worker.open_worker` gives: one process's data plane."""
 
     @property
     def application(self) -> Application: ...
@@ -77,7 +77,7 @@ class Worker(Protocol):
 
 
 class OpenWorker(Protocol):
-    """The signature of `tidegate.wiring.open_worker`."""
+    """The signature of `tidegate.wiring.worker.open_worker`."""
 
     async def __call__(
         self,
@@ -316,10 +316,10 @@ def run(arguments: Sequence[str], *, open_worker: OpenWorker, listen: Listen) ->
 
 
 def main() -> int:
-    from tidegate import wiring
     from tidegate.node.listen import listen
+    from tidegate.wiring.worker import open_worker
 
-    return run(sys.argv[1:], open_worker=wiring.open_worker, listen=listen)
+    return run(sys.argv[1:], open_worker=open_worker, listen=listen)
 
 
 if __name__ == "__main__":

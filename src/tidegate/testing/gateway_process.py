@@ -99,7 +99,7 @@ class GatewayProcess:
     ) -> Secret:
         """Make an API key; a running gateway knows it within a second, `wait_for_key` says when."""
         from tidegate.adapters.keys.store import KeyStore
-        from tidegate.wiring import KEYS_FILE
+        from tidegate.wiring.worker import KEYS_FILE
 
         store = KeyStore(self.state_directory / KEYS_FILE)
         try:

@@ -17,7 +17,7 @@ from tidegate.cli.configured import Overrides, effective
 from tidegate.cli.development_key import development_key
 from tidegate.cli.main import main
 from tidegate.errors import ConfigurationError
-from tidegate.wiring import KEYS_FILE
+from tidegate.wiring.worker import KEYS_FILE
 
 NOW = 1_700_000_000.0
 Capture = pytest.CaptureFixture[str]

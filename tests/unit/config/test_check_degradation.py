@@ -17,7 +17,7 @@ from tidegate.domain.upstream import Target
 from tidegate.errors import ConfigurationError
 from tidegate.policy.degradation.answers import PreparedAnswer
 from tidegate.policy.degradation.class_health import Diversion
-from tidegate.wiring_parts import classes_of, degradation_of
+from tidegate.wiring.parts import classes_of, degradation_of
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "rules" / "faq.json"

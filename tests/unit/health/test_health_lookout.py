@@ -21,7 +21,7 @@ from tidegate.policy.resilience.health import HealthSettings
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.ports import CallReceiver, UpstreamRequest
 from tidegate.testing import run_virtual
-from tidegate.wiring_health import HOLD_S, Lookout, WatchPlan, watch_plan
+from tidegate.wiring.health import HOLD_S, Lookout, WatchPlan, watch_plan
 
 ONE = ReplicaId("pool/0")
 FAR = "https://models.example.com:443/v1"

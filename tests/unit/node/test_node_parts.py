@@ -191,7 +191,7 @@ def test_a_worker_imports_little() -> None:
     """Memory and start time of every worker: nothing of the admin port, the command line or the file format is in it."""
     heavy = ["starlette", "uvicorn", "prometheus_client", "yaml", "cyclopts", "rich", "jwt", "cryptography", "h11"]
     program = (
-        "import sys, tidegate.node.worker, tidegate.node.listen, tidegate.wiring\n"
+        "import sys, tidegate.node.worker, tidegate.node.listen, tidegate.wiring.worker\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)

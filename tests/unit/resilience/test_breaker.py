@@ -82,6 +82,29 @@ def test_failures_in_a_row_trip() -> None:
     assert (OPEN, "5 calls in a row failed", 1) == (breaker.phase, breaker.reason, breaker.trips)
 
 
+def test_a_row_that_chance_explains_does_not_trip() -> None:
+    """Two connections refused or five calls failed in a row are nothing where one call in ten of thousands fails; seven are."""
+    breaker = Breaker(DEFAULT)
+    for _ in range(2_500):
+        _fail(breaker, 1.0)
+        _succeed(breaker, *[1.0] * 9)
+    _fail(breaker, 1.0, 1.0, connect=True)
+    _fail(breaker, *[1.0] * 4)
+    assert (CLOSED, 0) == (breaker.phase, breaker.trips)
+    _fail(breaker, 1.0)
+    assert (OPEN, "7 calls in a row failed") == (breaker.phase, breaker.reason)
+
+
+def test_a_row_trips_among_many_calls_that_did_not_fail() -> None:
+    """A busy server that fails one call in a hundred and then breaks down is left alone after the plain row."""
+    breaker = Breaker(DEFAULT)
+    for _ in range(20):
+        _fail(breaker, 1.0)
+        _succeed(breaker, *[1.0] * 99)
+    _fail(breaker, *[1.0] * 5)
+    assert (OPEN, "5 calls in a row failed") == (breaker.phase, breaker.reason)
+
+
 def test_a_large_share_of_failures_trips_once_there_are_enough_calls() -> None:
     """Half of ten calls; nine prove nothing."""
     breaker = Breaker(DEFAULT)

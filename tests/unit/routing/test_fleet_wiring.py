@@ -6,7 +6,7 @@ from tidegate.config.schema import AffinityName, Configuration, DialectName, Loc
 from tidegate.config.schema_resilience import BreakerSection
 from tidegate.domain.units import ReplicaId, UpstreamName
 from tidegate.domain.upstream import BreakerPhase, Pick, PoolStatus, ReplicaPhase, ReplicaStatus
-from tidegate.wiring_parts import LOCAL_REPLICA, fleet_pools, upstream_detail, upstream_figures
+from tidegate.wiring.parts import LOCAL_REPLICA, fleet_pools, upstream_detail, upstream_figures
 
 A = UpstreamName("a")
 

@@ -32,6 +32,7 @@ SMALLEST_SHARE = 0.1
 """Of its weight, right after recovery."""
 _JITTER = 0.25  # a pause is shortened by up to this share
 _MOST_DOUBLINGS = 20  # far beyond any longest pause
+_BY_CHANCE = 0.01  # expected rows of failures within one short window, above which a row proves nothing
 
 CLOSED = BreakerPhase.CLOSED
 SOFT_OPEN = BreakerPhase.SOFT_OPEN
@@ -315,13 +316,23 @@ class Breaker:
     def _fast_reason(self) -> str:
         settings, window = self.settings, self._window
         if not self._whole_pool:
-            if self._connects >= settings.connect_failures:
+            if self._connects >= settings.connect_failures and not self._row_may_be_chance():
                 return f"{self._connects} connections in a row could not be had"
-            if self._row >= settings.consecutive_failures:
+            if self._row >= settings.consecutive_failures and not self._row_may_be_chance():
                 return f"{self._row} calls in a row failed"
         if window.calls >= settings.min_calls and window.failures >= settings.failure_ratio * window.calls:
             return f"{window.failures} of the last {window.calls} calls failed"
         return ""
+
+    def _row_may_be_chance(self) -> bool:
+        """Tell whether so long a row is to be expected among so many calls, with the share of them that failed before it.
+
+        Of 25,000 calls of which one in ten fails, five in a row fail once in four times; those of a server that broke down fail on and on.
+        """
+        calls, failures = self._window.calls - self._row, self._window.failures - self._row
+        if calls < self.settings.min_calls or failures <= 0:
+            return False
+        return calls * (failures / calls) ** self._row > _BY_CHANCE
 
     def _trip(self, signal: Signal, reason: str, now: float, rng: Random) -> None:
         """Open, for a pause that grows with the trips in a row; a slow trip, which took minutes to prove, pauses longest at once."""

@@ -1,4 +1,4 @@
-"""The only module that knows every adapter: it turns a configuration into one worker's data plane.
+"""One worker's data plane, made of a configuration.
 
 A reload builds everything afresh and keeps what must outlive it: the limits in use, the state of replicas that stay, the key book,
 the recorder. Requests that run keep what they began with; pools they no longer need are closed once they are idle.
@@ -46,8 +46,8 @@ from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Application, UpstreamRequest
 from tidegate.wire.dialects import DIALECTS
-from tidegate.wiring_health import Lookout, WatchPlan, watch_plan
-from tidegate.wiring_parts import (
+from tidegate.wiring.health import Lookout, WatchPlan, watch_plan
+from tidegate.wiring.parts import (
     LOCAL_REPLICA,
     TokenKeys,
     bearer,
@@ -68,7 +68,7 @@ from tidegate.wiring_parts import (
     upstream_figures,
     upstream_headers,
 )
-from tidegate.wiring_streams import leave_policies, other_workers, peer_socket, stream_figures, stream_settings
+from tidegate.wiring.streams import leave_policies, other_workers, peer_socket, stream_figures, stream_settings
 
 KEYS_FILE = "keys.sqlite"
 _FIRST_KEYS_S = 10.0

@@ -31,7 +31,7 @@ from tidegate.http.origin import Origin
 from tidegate.policy.resilience.health import HealthSettings, Verdict
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.wire.dialects import DIALECTS
-from tidegate.wiring_parts import LOCAL_REPLICA, members_of, upstream_headers
+from tidegate.wiring.parts import LOCAL_REPLICA, members_of, upstream_headers
 
 _LOG = logging.getLogger("tidegate.health")
 
