@@ -96,7 +96,8 @@ class LiveRun:
             self._loop.call_later(request.leaves_after_s, exchange.leave)
 
     def _report(self, report: HealthReport) -> None:
-        news = self.policies.fleet.report(report.replica, alive=report.alive, reason=report.reason, now=self._loop.time())
+        fleet, replica, reason = self.policies.fleet, report.replica, report.reason
+        news = fleet.report(replica, alive=report.alive, reason=reason, now=self._loop.time(), doubted=report.doubted)
         if news and not report.alive:
             self.gateway.replica_lost(report.replica, report.reason)
 

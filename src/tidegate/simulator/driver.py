@@ -132,7 +132,8 @@ class Simulation:
         client.begin()
 
     def _report(self, report: HealthReport) -> None:
-        news = self.policies.fleet.report(report.replica, alive=report.alive, reason=report.reason, now=self.now)
+        fleet, replica, reason = self.policies.fleet, report.replica, report.reason
+        news = fleet.report(replica, alive=report.alive, reason=reason, now=self.now, doubted=report.doubted)
         if news and not report.alive:
             for client in list(self.running.values()):
                 client.feed(ReplicaLost(report.replica, report.reason))

@@ -202,7 +202,7 @@ def _health_reports(
         else:
             known_at, verdict = asked_at + _RESPOND_S, health.answered(200)
         if verdict is not None:
-            yield HealthReport(known_at, replica, alive=verdict.alive, reason=verdict.reason)
+            yield HealthReport(known_at, replica, alive=verdict.alive, reason=verdict.reason, doubted=verdict.doubted)
 
 
 # ── what clients saw ──────────────────────────────────────────────────────────

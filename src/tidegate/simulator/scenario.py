@@ -128,6 +128,7 @@ class HealthReport(msgspec.Struct, frozen=True):
     replica: ReplicaId
     alive: bool
     reason: str = ""
+    doubted: bool = False
 
 
 class Resilience(msgspec.Struct, frozen=True):

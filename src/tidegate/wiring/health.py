@@ -189,14 +189,16 @@ class Lookout:
     # ── what was found here ───────────────────────────────────────────────────
 
     def _on_verdict(self, replica: ReplicaId, verdict: Verdict) -> None:
-        self._report(replica, alive=verdict.alive, reason=verdict.reason)
+        self._report(replica, alive=verdict.alive, reason=verdict.reason, doubted=verdict.doubted)
+        if verdict.doubted:
+            return  # no news for other nodes: they ask for themselves
         address = self._plan.addresses.get(replica)
         if self._share is not None and address is not None:
             self._share.publish(address, alive=verdict.alive, source=Source.CHECK, reason=verdict.reason)
 
-    def _report(self, replica: ReplicaId, *, alive: bool, reason: str = "") -> None:
+    def _report(self, replica: ReplicaId, *, alive: bool, reason: str = "", doubted: bool = False) -> None:
         """Tell the fleet; when it is news there, tell people, and the calls that wait for a dead replica."""
-        if not self._fleet.report(replica, alive=alive, reason=reason, now=self._clock()):
+        if not self._fleet.report(replica, alive=alive, reason=reason, now=self._clock(), doubted=doubted):
             return
         changes = self._changes.setdefault(self._fleet.replicas[replica].upstream, _Changes())
         if alive:

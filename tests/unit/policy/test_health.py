@@ -13,6 +13,10 @@ from tidegate.policy.resilience.health import HealthSettings, ReplicaHealth, Ver
 SETTINGS = HealthSettings(every_s=2.0, timeout_s=1.5, failures=2)
 
 
+def doubt(reason: str) -> Verdict:
+    return Verdict(alive=True, reason=reason, doubted=True)
+
+
 def fresh(settings: HealthSettings = SETTINGS) -> ReplicaHealth:
     return ReplicaHealth(settings, now=100.0, rng=Random(7))
 
@@ -42,7 +46,7 @@ def test_any_status_below_500_is_a_sign_of_life(status: int) -> None:
 def test_a_server_that_loads_its_model_is_not_ready() -> None:
     """A 503 counts as a failure, and two in a row take the replica out with the status as the reason."""
     health = settled()
-    assert health.answered(503) is None
+    assert health.answered(503) == doubt("it answers health checks with status 503")
     assert health.answered(503) == Verdict(alive=False, reason="it answers health checks with status 503")
     assert health.answered(503) is None
     assert health.answered(200) == Verdict(alive=True)
@@ -51,9 +55,9 @@ def test_a_server_that_loads_its_model_is_not_ready() -> None:
 def test_failures_must_be_in_a_row() -> None:
     """One answer between two failures forgives the first."""
     health = settled()
-    assert health.unreachable("refused") is None
-    assert health.answered(200) is None
-    assert health.unreachable("refused") is None
+    assert health.unreachable("refused") == doubt("refused")
+    assert health.answered(200) == Verdict(alive=True)
+    assert health.unreachable("refused") == doubt("refused")
     assert health.unreachable("refused") == Verdict(alive=False, reason="refused")
 
 
@@ -63,7 +67,8 @@ def test_a_deadline_missed_by_ourselves_says_nothing() -> None:
     health.ask(now=200.0)
     assert health.unanswered(now=203.0) is None
     health.ask(now=204.0)
-    assert health.unanswered(now=205.5) is None
+    assert health.unanswered(now=205.5) == doubt("it did not answer a health check within 1.5 s")
+    assert health.next_at == 205.5, "asked again at once"
     health.ask(now=206.0)
     assert health.unanswered(now=207.6) == Verdict(alive=False, reason="it did not answer a health check within 1.5 s")
 
@@ -82,7 +87,16 @@ def test_an_answer_clears_a_suspicion() -> None:
     health = settled()
     health.suspect(alive=False, now=110.0)
     assert health.answered(200) is None
+    assert health.unreachable("refused") == doubt("refused")
+
+
+def test_a_doubt_is_told_once() -> None:
+    """Where three failures are needed, the second is no news."""
+    health = fresh(HealthSettings(failures=3))
+    health.answered(200)
+    assert health.unreachable("refused") == doubt("refused")
     assert health.unreachable("refused") is None
+    assert health.unreachable("refused") == Verdict(alive=False, reason="refused")
 
 
 def test_what_is_believed_already_is_not_asked_again() -> None:
@@ -123,9 +137,9 @@ def test_questions_do_not_come_in_step() -> None:
 
 @given(answers=st.lists(st.sampled_from(["ok", "error", "refused", "silent"]), max_size=60), failures=st.integers(1, 4))
 def test_law_belief_follows_the_last_answers(answers: list[str], failures: int) -> None:
-    """Law: alive after any good answer, dead after `failures` bad ones in a row; told exactly when the belief changes."""
+    """Law: alive after any good answer, doubted after a bad one, dead after `failures` in a row; told exactly when the belief changes."""
     health = ReplicaHealth(HealthSettings(every_s=2.0, timeout_s=1.5, failures=failures), now=0.0, rng=Random(3))
-    now, bad, believed = 0.0, 0, None
+    now, bad, believed = 0.0, 0, ""
     for answer in answers:
         now = max(now, health.next_at)
         health.ask(now=now)
@@ -139,7 +153,18 @@ def test_law_belief_follows_the_last_answers(answers: list[str], failures: int) 
                 verdict, bad = health.unreachable("refused"), bad + 1
             case _:
                 verdict, bad = health.unanswered(now=now + 1.5), bad + 1
-        expected = True if bad == 0 else False if bad >= failures else believed
-        assert (None if verdict is None else verdict.alive) == (None if expected == believed else expected)
+        if bad == 0:
+            expected = "alive"
+        elif bad >= failures:
+            expected = "dead"
+        else:
+            expected = "doubted" if believed == "alive" else believed
+        assert _word(verdict) == ("" if expected == believed else expected)
         believed = expected
-        assert health.alive is believed
+        assert health.alive is {"": None, "alive": True, "doubted": True, "dead": False}[believed]
+
+
+def _word(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return ""
+    return "doubted" if verdict.doubted else "alive" if verdict.alive else "dead"

@@ -179,6 +179,27 @@ def test_a_health_check_takes_a_replica_out_and_brings_it_back() -> None:
     assert _available(fleet, now=3.0)
 
 
+def test_others_go_before_a_doubted_replica() -> None:
+    """One failed health check is no reason to refuse calls, and reason enough to ask somebody else first; a good one ends the doubt."""
+    fleet = _fleet()
+    assert not fleet.report(A, alive=True, reason="refused", now=1.0, doubted=True)
+    assert not fleet.report(A2, alive=True, reason="refused", now=1.0, doubted=True)
+    assert _chosen(fleet, now=1.0) == B
+    status = _status(fleet, A, now=1.0)
+    assert (ReplicaPhase.UNUSED, True, "others go first: its last health check failed") == (status.phase, status.available, status.why)
+    assert _available(fleet, now=1.0), "better than nobody"
+    assert not fleet.report(A, alive=True, reason="", now=2.0)
+    assert _chosen(fleet, now=2.0) == A
+
+
+def test_a_replica_without_a_breaker_is_doubted_too() -> None:
+    """Doubt is no affair of the breaker's."""
+    fleet = Fleet([_pool(2, breaker=BreakerSettings(enabled=False))])
+    fleet.report(A, alive=True, reason="refused", now=1.0, doubted=True)
+    assert {A2} == {_chosen(fleet, now=1.0) for _ in range(4)}
+    assert _available(fleet, now=1.0)
+
+
 def test_a_server_that_is_back_is_probed_at_once() -> None:
     """A health check or a supervisor ends the pause of an open breaker."""
     fleet = Fleet([_pool(1, breaker=BreakerSettings(cooldown_s=30.0))])

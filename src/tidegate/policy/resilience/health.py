@@ -1,9 +1,9 @@
 """What one worker believes of one replica that it asks from time to time: alive or not, and when to ask again.
 
-Invariants: it takes `failures` failed questions in a row to believe a replica dead, or one after somebody else's word; one good answer is
-always enough to believe it alive; a belief is told once, when it is new. The first belief is always told: what others hold of the replica
-may be older than this. Questions begin at most `every_s` apart, so a server that stops answering is out within
-`every_s * failures + timeout_s`.
+Invariants: it takes `failures` failed questions in a row to believe a replica dead, or one after somebody else's word; one is enough to
+doubt it, and one good answer to believe it alive; a belief is told once, when it is new. The first belief is always told: what others hold
+of the replica may be older than this. Questions begin at most `every_s` apart, and at once after one that was not answered, so a server
+that falls silent is out within `every_s + failures * timeout_s`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ class HealthSettings(msgspec.Struct, frozen=True, gc=False):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """A belief that is new; `reason` says why a replica is held dead."""
+    """A belief that is new; `reason` says why a replica is held dead, or doubted."""
 
     alive: bool
     reason: str = ""
+    doubted: bool = False
+    """Its last question failed, which is not enough to hold it dead: others should go first."""
 
 
 class ReplicaHealth:
     """Call `ask` when a question begins, and then one of `answered`, `unreachable` and `unanswered`."""
 
-    __slots__ = ("_asked_at", "_failures", "_rng", "_settings", "_suspected", "alive", "next_at")
+    __slots__ = ("_asked_at", "_doubted", "_failures", "_rng", "_settings", "_suspected", "alive", "next_at")
 
     def __init__(self, settings: HealthSettings, *, now: float, rng: Random) -> None:
         self._settings = settings
         self._rng = rng
         self._failures = 0
-        self._suspected = False
+        self._suspected = self._doubted = False
         self._asked_at = now - settings.every_s
         self.alive: bool | None = None
         """None until it is known."""
@@ -66,9 +68,9 @@ class ReplicaHealth:
             return self._failed(f"it answers health checks with status {status}")
         self._failures = 0
         self._suspected = False
-        if self.alive:
+        if self.alive and not self._doubted:
             return None
-        self.alive = True
+        self.alive, self._doubted = True, False
         return Verdict(alive=True)
 
     def unreachable(self, reason: str) -> Verdict | None:
@@ -76,9 +78,10 @@ class ReplicaHealth:
         return self._failed(reason)
 
     def unanswered(self, *, now: float) -> Verdict | None:
-        """Note that the time for the answer is over."""
+        """Note that the time for the answer is over; the next question is due at once."""
         if now - self._asked_at > self._settings.timeout_s + _OWN_DELAY_S:
             return None
+        self.next_at = min(self.next_at, now)
         return self._failed(f"it did not answer a health check within {self._settings.timeout_s:g} s")
 
     def suspect(self, *, alive: bool, now: float) -> None:
@@ -91,7 +94,12 @@ class ReplicaHealth:
     def _failed(self, reason: str) -> Verdict | None:
         self._failures += 1
         enough = self._suspected or self._failures >= self._settings.failures
-        if self.alive is False or not enough:
+        if self.alive is False:
             return None
-        self.alive = self._suspected = False
-        return Verdict(alive=False, reason=reason)
+        if enough:
+            self.alive = self._suspected = self._doubted = False
+            return Verdict(alive=False, reason=reason)
+        if self.alive is None or self._doubted:
+            return None
+        self._doubted = True
+        return Verdict(alive=True, reason=reason, doubted=True)

@@ -241,18 +241,23 @@ class Fleet:
         standing.present, standing.warm, standing.last_error = present, warm, last_error
         _settle(standing, back=back)
 
-    def report(self, replica: ReplicaId, *, alive: bool, reason: str, now: float) -> bool:
+    def report(self, replica: ReplicaId, *, alive: bool, reason: str, now: float, doubted: bool = False) -> bool:
         """Take note of a health check, of this process or another node: a dead replica is not chosen. True when that is news.
 
-        One that is back is tried at once, by the probes of its breaker. A replica that is not known (any more) is no news.
+        One that is back is tried at once, by the probes of its breaker. Others go before a `doubted` one, whose last check failed. A
+        replica that is not known (any more) is no news.
         """
         del now  # what counts is what is true, not since when
         seat = self._seats.get(replica)
-        if seat is None or alive is (seat.standing.dead is None):
+        if seat is None:
             return False
-        seat.standing.dead = None if alive else reason
-        _settle(seat.standing, back=alive)
-        return True
+        standing = seat.standing
+        news = alive is not (standing.dead is None)
+        standing.doubted = doubted
+        if news:
+            standing.dead = None if alive else reason
+        _settle(standing, back=alive and news)
+        return news
 
     # ── looks ─────────────────────────────────────────────────────────────────
 

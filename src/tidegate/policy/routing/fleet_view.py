@@ -94,7 +94,8 @@ def _why(standing: Standing, now: float) -> str:
         return "it is starting"
     if standing.is_set_aside(now):
         return "it answered 429 and asked for a pause"
-    return _breaker_words(standing.breaker, now) if standing.breaker is not None else ""
+    words = _breaker_words(standing.breaker, now) if standing.breaker is not None else ""
+    return words or ("others go first: its last health check failed" if standing.doubted else "")
 
 
 def _breaker_words(breaker: Breaker, now: float) -> str:

@@ -22,6 +22,7 @@ class Standing:
         "breaker",
         "calm",
         "dead",
+        "doubted",
         "failed_at",
         "in_flight",
         "last_error",
@@ -43,6 +44,8 @@ class Standing:
         self.warm = True
         self.dead: str | None = None
         """Why health checks, here or on another node, hold it for dead."""
+        self.doubted = False
+        """Its last health check failed: others go first."""
         self.used = False
         self.failed_at: float | None = None
         self.last_error: str | None = None
@@ -60,7 +63,7 @@ class Standing:
         """Make one of other breaker settings that knows what this one does, but for the calls that run."""
         heir = Standing(self.address, _continued(self.breaker, settings), self.turn)
         heir.set_aside_until, heir.present, heir.warm, heir.dead = self.set_aside_until, self.present, self.warm, self.dead
-        heir.used, heir.failed_at, heir.last_error = self.used, self.failed_at, self.last_error
+        heir.used, heir.failed_at, heir.last_error, heir.doubted = self.used, self.failed_at, self.last_error, self.doubted
         heir.refuses_usage_option, heir.latency = self.refuses_usage_option, self.latency
         heir.settle()
         return heir
@@ -68,7 +71,8 @@ class Standing:
     def settle(self) -> None:
         """Bring `calm` up to date after a change."""
         breaker = self.breaker
-        self.calm = self.present and self.warm and self.dead is None and (breaker is None or breaker.phase is BreakerPhase.CLOSED)
+        sound = self.present and self.warm and self.dead is None and not self.doubted
+        self.calm = sound and (breaker is None or breaker.phase is BreakerPhase.CLOSED)
 
     def is_set_aside(self, now: float) -> bool:
         return self.set_aside_until is not None and now < self.set_aside_until
@@ -79,8 +83,9 @@ class Standing:
             return False
         if self.calm:
             return True
-        breaker = self.breaker
-        return self.present and self.warm and self.dead is None and breaker is not None and breaker.admits(now, soft=soft)
+        if not self.present or not self.warm or self.dead is not None or (self.doubted and not soft):
+            return False
+        return self.breaker is None or self.breaker.admits(now, soft=soft)
 
     def failing(self, now: float) -> bool:
         """Tell whether it is down or fails now, as a pool wants to know that looks for what is widespread."""
