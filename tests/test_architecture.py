@@ -88,6 +88,7 @@ def test_a_worker_imports_little() -> None:
         "cryptography",
         "jwt",
         "chdb",
+        "asyncpg",
         "zen",
         "redis",
     }

@@ -17,8 +17,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HOT = {
     "policy": (
+        "metering/calendar_window",
+        "metering/forecast",
+        "metering/gcra",
+        "metering/limiter",
+        "metering/local_counters",
+        "metering/permit",
+        "metering/places",
+        "metering/quantile_sketch",
         "metering/sliding_window",
-        "metering/limit_store",
         "resilience/breaker",
         "resilience/failure_window",
         "resilience/retry_budget",
@@ -30,7 +37,7 @@ HOT = {
         "routing/routes",
         "routing/standing",
     ),
-    "flow": ("request_flow", "call_flow", "outcomes"),
+    "flow": ("allowance", "call_flow", "charges", "lengths", "outcomes", "record", "request_flow"),
     "wire": ("headers", "lenient", "openai_request", "openai_response", "prompt_bound", "sse", "stream", "trace_context"),
     "gateway": ("attempt", "authenticate", "endpoints", "gateway", "request_driver"),
     "http": (

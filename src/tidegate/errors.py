@@ -21,7 +21,8 @@ TidegateError
 │   └── LimitUnreachable         429  the request is larger than its limit can ever give
 ├── Refused                      the request is fine, this moment is not; a later try may succeed
 │   ├── RateLimited              429  tokens or requests of the window are used up
-│   ├── ConcurrencyLimited       429  too many calls of this key at once
+│   ├── ConcurrencyLimited       429  too many calls at once
+│   ├── BudgetExceeded           429  the money of the period is spent
 │   ├── Overloaded               503  the gateway protects itself
 │   ├── Draining                 503  this process is shutting down
 │   └── NoReplica                503  nothing can serve the model at this moment
@@ -183,6 +184,15 @@ class ConcurrencyLimited(Refused):
     status = 429
     code = "concurrency_limit_exceeded"
     type = "rate_limit_error"
+
+
+class BudgetExceeded(Refused):
+    """Not worth a retry of its own accord: a period of the calendar is long, and people may have to decide."""
+
+    status = 429
+    code = "budget_exceeded"
+    type = "insufficient_quota"
+    retryable = False
 
 
 class Overloaded(Refused):

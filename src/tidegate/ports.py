@@ -6,16 +6,17 @@ awaits inside one. Each Protocol says which call is the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
+from tidegate.domain.limits import CounterSpec, Demand, LimitSubject, Meter, Resource
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import ParsedRequest
-from tidegate.domain.units import Headers, KeyId, Secret
+from tidegate.domain.units import Headers, ModelName, Secret, TenantId
 from tidegate.errors import TidegateError
 
 # ── the client's side ─────────────────────────────────────────────────────────
@@ -144,70 +145,137 @@ class UpstreamClient(Protocol):
 # ── gates, stores and services ────────────────────────────────────────────────
 
 
-class LimitName(StrEnum):
-    CONCURRENCY = "concurrency"
-    REQUESTS = "requests"
-    TOKENS = "tokens"
-
-
 class Denied(msgspec.Struct, frozen=True):
     """A refusal by a limit, with what the client needs to know. `retry_after_s` None: it can never fit."""
 
-    limit: LimitName
+    rule: str
+    resource: Resource
     ceiling: int
     remaining: int
     requested: int
     retry_after_s: float | None
+    whose: str = "this key"
+    """Whose limit it is, in words for people: `tenant acme`."""
+    spec: CounterSpec = CounterSpec(Meter.SLIDING, 1)
+    """How the limit counts."""
+
+
+class Short(msgspec.Struct, frozen=True):
+    """This process may not use as much as is asked for without asking the store, and has asked.
+
+    Wait for the next exchange with it, then ask again; if that is short too, it is `denied`.
+    """
+
+    denied: Denied
 
 
 class WindowState(msgspec.Struct, frozen=True, gc=False):
-    """One 60 s window after the last operation: for `x-ratelimit-*`."""
+    """One limit after the last operation: for `x-ratelimit-*` and `RateLimit`."""
 
     ceiling: int
     remaining: int
     reset_s: float
-    """Seconds until the window is empty again if nothing more is used."""
+    """Seconds until nothing of it is in use if nothing more is used."""
+    rule: str = ""
+    span_s: int = 60
 
 
 class LimitState(msgspec.Struct, frozen=True, gc=False):
+    """Where a caller stands: of all limits on requests and on tokens the one with the least left, and all of them."""
+
     requests: WindowState | None
     tokens: WindowState | None
+    windows: tuple[WindowState, ...] = ()
 
 
 class LimitStore(Protocol):
-    """Limits of every key. All-or-nothing: a refusal consumes nothing. Never waits: a shared store hands out leases in advance."""
+    """All limits. All-or-nothing: a refusal consumes nothing. Never waits: a shared store hands out leases in advance."""
 
-    def admit(self, key: KeyId, limits: Limits, *, now: float) -> Permit | Denied:
-        """Take one concurrency slot and one request of the window."""
+    def admit(self, subject: LimitSubject, limits: Limits, *, now: float) -> Permit | Denied | Short:
+        """Take a place and a request under every rule that matches, and under the key's own `limits`."""
 
-    def state(self, key: KeyId, limits: Limits, *, now: float) -> LimitState:
-        """Give what is left of the key's windows, for response headers."""
+    def state(self, subject: LimitSubject, limits: Limits, *, now: float) -> LimitState:
+        """Give what is left, for response headers."""
 
     def statistics(self, *, now: float) -> LimitStatistics: ...
 
 
 class Permit(Protocol):
-    """An admitted request. Ended exactly once, by `settle` (it used tokens) or `cancel` (it did nothing, its request is given back)."""
+    """An admitted request. Ended exactly once, by `settle` (it used something) or `cancel` (it did nothing, its request is given back)."""
 
-    def reserve(self, tokens: int, *, now: float) -> Denied | None:
-        """Hold tokens of the window for this request; at most once successfully."""
+    def reserve(self, demand: Demand, *, now: float) -> Denied | Short | None:
+        """Hold what this request may use; at most once successfully."""
+
+    def move(self, demand: Demand, *, now: float) -> Denied | None:
+        """Hold `demand` instead of what is held: never both. A refusal leaves what is held.
+
+        What only an exchange with a store could still grant is let go on, and charged at the end: no stream is cut for want of an answer.
+        """
 
     def remaining_tokens(self, *, now: float) -> int | None:
-        """Tokens left in the window; None without a ceiling."""
+        """Tokens left for a prompt under all rules; None without a ceiling."""
 
     def ceiling_tokens(self) -> int | None:
-        """The most the window can ever give; None without a ceiling."""
+        """The most tokens that any request could ever hold; None without a ceiling."""
 
-    def settle(self, used_tokens: int, *, now: float) -> None: ...
+    def ceiling_output_tokens(self) -> int | None:
+        """The most output that any request could ever hold, whatever its prompt; None without a ceiling of its own."""
+
+    def settle(self, used: Demand, *, now: float) -> None: ...
 
     def cancel(self, *, now: float) -> None: ...
 
 
+class LeaseKeeper(Protocol):
+    """Keeps what this process may use of limits that it shares."""
+
+    def replenished(self, *, deadline_s: float) -> Awaitable[None]:
+        """Wait until the next exchange with the store is done, or the time is up."""
+
+
+class RuleStatistics(msgspec.Struct, frozen=True):
+    """What one rule did since the start."""
+
+    rule: str
+    denied: int = 0
+    """Requests that it refused."""
+    would_deny: int = 0
+    """Requests that it would have refused, were it not in shadow mode."""
+
+
 class LimitStatistics(msgspec.Struct, frozen=True):
-    keys: int
+    counters: int
+    """That are in use, or held."""
     outstanding: int
     """Permits not yet ended."""
     held_tokens: int
+    rules: tuple[RuleStatistics, ...] = ()
+    shared: int = 0
+    """Counters whose name had to share one, because their rule had too many."""
+    levels: dict[str, float] = {}
+    """What the source of the counters has to say."""
+
+
+class Forecast(Protocol):
+    """Expects how long answers will be. A prompt is measured in the same way in both calls: by its cheap bound."""
+
+    def expect(self, tenant: TenantId, route: str, model: ModelName, *, prompt_tokens: int, cap: int | None, now: float) -> int:
+        """Give the output tokens to hold for one answer, at least 1; `cap` is the client's own."""
+
+    def observe(
+        self, tenant: TenantId, route: str, model: ModelName, *, prompt_tokens: int, completion_tokens: int, cut: bool, now: float
+    ) -> None:
+        """Learn from an answer that has ended; `cut`: the gateway ended it for want of tokens, so it would have been longer."""
+
+    def statistics(self) -> ForecastStatistics: ...
+
+
+class ForecastStatistics(msgspec.Struct, frozen=True):
+    """What became of the promise: of the `foreseen` answers, those that something could be said about, `exceeded` were longer."""
+
+    groups: int
+    foreseen: int
+    exceeded: int
 
 
 class TokenCount(msgspec.Struct, frozen=True):
@@ -218,6 +286,8 @@ class TokenCount(msgspec.Struct, frozen=True):
     exact: bool
     tokens: tuple[int, ...] | None = None
     """Token ids, when asked for and known."""
+    counted: bool = True
+    """False: nobody could count, and the figure is a guess from the size."""
 
 
 class TokenCounter(Protocol):
@@ -231,6 +301,13 @@ class RuleBook(Protocol):
 
     def decide(self, question: str, feature: str) -> str | None:
         """Give the answer to a question that comes from a business feature (empty: not named); None when it is not known."""
+
+
+class CostKeeper(Protocol):
+    """Enters in the books what running requests may come to cost; what they did cost is taken from their records. Never blocks."""
+
+    def hold(self, request_id: str, started_at: float, tenant: TenantId, cost_micro: int, *, at: float) -> None:
+        """Hold an amount in place of what was held before for this request. Instants are seconds since the epoch."""
 
 
 class Recorder(Protocol):

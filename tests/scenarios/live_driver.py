@@ -42,6 +42,9 @@ from tidegate.wire.dialects import DIALECTS
 _PATHS = {
     **{operation: f"/v1{path}" for operation, path in UPSTREAM_PATHS.items()},
     Operation.TOKENIZE: "/tokenize",
+    Operation.COUNT_MESSAGES: "/v1/messages/count_tokens",
+    Operation.COUNT_RESPONSES: "/v1/responses/input_tokens",
+    Operation.ESTIMATE: "/v1/estimate",
     Operation.MODELS: "/v1/models",
 }
 
@@ -72,7 +75,7 @@ class LiveRun:
             )
             for replica in self.scenario.replicas
         }
-        services = Services(self.policies, endpoints, self, self, self, wall_clock=lambda: 0.0)
+        services = Services(self.policies, endpoints, self, self, self, wall_clock=lambda: 0.0, leases=self)
         self.gateway = Gateway(services, clock=self._loop.time, rng=Random(1), flow_factory=self._traced_flow)
         for index, request in enumerate(self.scenario.requests):
             self._at(request.at_s, self._begin, index, request)
@@ -130,6 +133,10 @@ class LiveRun:
         if script.counted_tokens is None:
             raise TimeoutError
         return TokenCount(script.counted_tokens, "scripted", exact=True)
+
+    async def replenished(self, *, deadline_s: float) -> None:
+        assert deadline_s >= self.scenario.lease_takes_s
+        await asyncio.sleep(self.scenario.lease_takes_s)
 
     def record(self, record: RequestRecord) -> None:
         self.records.append(record)
@@ -266,7 +273,7 @@ class _ScriptedCall:
                 kind = b"text/event-stream" if self._stream else b"application/json"
                 receiver.response_started(200, ((b"content-type", kind),))
             case Output():
-                receiver.response_chunk(_event({"choices": [{"index": 0, "delta": {"content": "word "}, "finish_reason": None}]}))
+                receiver.response_chunk(_event({"choices": [{"index": 0, "delta": {"content": step.text}, "finish_reason": None}]}))
             case Complete():
                 self._complete(step)
             case Reject():

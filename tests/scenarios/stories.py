@@ -133,6 +133,11 @@ STORIES: dict[str, Story] = {
     "a model that is not listed": Story(
         world(ScriptedRequest(0.0, b"", Operation.MODEL, path_argument="smal")), (Outcome.REJECTED_INVALID,)
     ),
+    "a count in Anthropic's dialect": Story(world(ScriptedRequest(0.0, CHAT, Operation.COUNT_MESSAGES)), (Outcome.OK,)),
+    "a count in OpenAI's newer dialect": Story(
+        world(ScriptedRequest(0.0, b'{"model":"m","input":"hello"}', Operation.COUNT_RESPONSES)), (Outcome.OK,)
+    ),
+    "an estimate": Story(world(ScriptedRequest(0.0, CHAT, Operation.ESTIMATE)), (Outcome.OK,)),
     "a count": Story(world(ScriptedRequest(0.0, TOKENIZE, Operation.TOKENIZE)), (Outcome.OK,)),
     "a count that takes too long": Story(
         world(ScriptedRequest(0.0, TOKENIZE, Operation.TOKENIZE, counted_tokens=None)), (Outcome.REJECTED_OVERLOAD,)

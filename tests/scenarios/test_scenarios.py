@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.scenarios.extension_stories import EXTENSION_STORIES
+from tests.scenarios.limit_stories import LIMIT_STORIES
 from tests.scenarios.live_driver import FakeExchange, LiveRun
 from tests.scenarios.resilience_stories import RESILIENCE_STORIES
 from tests.scenarios.stories import STORIES, Story
@@ -14,7 +16,7 @@ from tidegate.domain.units import Headers
 from tidegate.flow.actions import Finish
 from tidegate.simulator.driver import Simulation, TracedAction
 
-ALL_STORIES = STORIES | RESILIENCE_STORIES
+ALL_STORIES = STORIES | LIMIT_STORIES | RESILIENCE_STORIES | EXTENSION_STORIES
 
 
 def _records(trace: list[TracedAction], requests: int) -> tuple[RequestRecord, ...]:

@@ -58,6 +58,8 @@ class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: str | None = None
     shared: str | None = None
     """Whether the store shared with other nodes is there; without it each node finds out by itself, so it never decides."""
+    limits: str | None = None
+    """Whether the store that processes share their limits through is there; without it `on_store_down` decides on requests."""
 
 
 class AdminApp:
@@ -149,6 +151,7 @@ def readiness(node: NodeSnapshot) -> Readiness:
         upstreams={upstream.name: _upstream_words(upstream) for upstream in node.statistics.upstreams},
         engine=_engine_words(node),
         shared=_shared_words(node.statistics.levels),
+        limits=_limits_words(node.statistics.levels),
     )
 
 
@@ -167,6 +170,15 @@ def _shared_words(levels: Mapping[str, float]) -> str | None:
     if not workers:
         return None
     return "connected" if connected >= workers else f"lost by {workers - connected:g} of {workers:g} workers"
+
+
+def _limits_words(levels: Mapping[str, float]) -> str | None:
+    away, settling = levels.get("limits.store_away"), levels.get("limits.store_settling", 0.0)
+    if away is None:
+        return None
+    if away:
+        return f"store lost by {away:g} workers: on_store_down decides"
+    return "store came up empty: on_store_down decides for a moment" if settling else "shared"
 
 
 async def _body(request: Request) -> bytes:

@@ -59,6 +59,9 @@ def _counter(name: str, key: str, meaning: str) -> MetricSpec:
     return MetricSpec(name, Kind.COUNTER, (), meaning, samples)
 
 
+_LIMIT_MODES = {"denied": "enforce", "would_deny": "shadow"}
+
+
 def _several(name: str, kind: Kind, label: str, keys: dict[str, str], meaning: str) -> MetricSpec:
     """Declare one metric over several flat figures, told apart by a label; `keys` maps label value to key."""
 
@@ -104,6 +107,14 @@ def _by_route(name: str, choose: Callable[[RouteHistograms], Histogram], meaning
     return MetricSpec(name, Kind.HISTOGRAM, ("route",), meaning, samples)
 
 
+def _limit_refusals(node: NodeSnapshot) -> Iterator[Sample]:
+    for key, count in node.statistics.counters.items():
+        part, _, rest = key.partition(".")
+        told, _, rule = rest.partition(".")
+        if part == "limits" and told in _LIMIT_MODES:
+            yield (rule, _LIMIT_MODES[told]), count
+
+
 def _requests(node: NodeSnapshot) -> Iterator[Sample]:
     for tally in node.statistics.requests.requests:
         yield (tally.operation, tally.route, tally.upstream, tally.outcome), float(tally.count)
@@ -112,6 +123,16 @@ def _requests(node: NodeSnapshot) -> Iterator[Sample]:
 def _tokens(node: NodeSnapshot) -> Iterator[Sample]:
     for tally in node.statistics.requests.tokens:
         yield (tally.route, tally.token_class, tally.evidence), float(tally.tokens)
+
+
+def _estimate_errors(node: NodeSnapshot) -> Iterator[Sample]:
+    for one in node.statistics.estimate_errors:
+        yield (one.route, one.model, one.figure), one.errors
+
+
+def _cost(node: NodeSnapshot) -> Iterator[Sample]:
+    for tally in node.statistics.requests.costs:
+        yield (tally.route,), float(tally.cost_micro)
 
 
 def _upstream_ready(node: NodeSnapshot) -> Iterator[Sample]:
@@ -176,6 +197,21 @@ METRICS: tuple[MetricSpec, ...] = (
         "Tokens of finished requests. `class` is `prompt`, `completion` or `cached` (a part of `prompt`); `evidence`: who counted.",
         _tokens,
     ),
+    MetricSpec(
+        "tidegate_cost_micro_total",
+        Kind.COUNTER,
+        ("route",),
+        "What finished requests cost, in millionths of the price book's currency; 0 where nothing has a price.",
+        _cost,
+    ),
+    _by_route(
+        "tidegate_prompt_tokens", lambda route: route.prompt_tokens, "Tokens of a request's prompt, of requests that reached a model."
+    ),
+    _by_route(
+        "tidegate_output_input_ratio",
+        lambda route: route.output_ratio,
+        "Completion tokens of an answer for each token of its prompt, as the upstream reported them: 0.2 to 0.8 is healthy for most uses.",
+    ),
     _by_route("tidegate_request_duration_seconds", lambda route: route.duration, "From a request's head to the end of its response."),
     _by_route(
         "tidegate_ttft_seconds",
@@ -186,6 +222,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "tidegate_gateway_overhead_seconds",
         lambda route: route.overhead,
         "Duration less the time an upstream call ran: the gateway's own time, and the client's while it sends its body.",
+    ),
+    MetricSpec(
+        "tidegate_estimate_error_ratio",
+        Kind.HISTOGRAM,
+        ("route", "model", "figure"),
+        "Of sampled chat requests: how far our figure for the prompt was from the tokens that the upstream reported, as a share of those. "
+        "`figure` is `count` (the tokenizer's) or `estimate` (with the coefficient learned so far).",
+        _estimate_errors,
     ),
     _level("tidegate_open_connections", "server.connections", "Open client connections."),
     _level("tidegate_running_requests", "gateway.requests_running", "Requests whose response is not complete."),
@@ -247,9 +291,29 @@ METRICS: tuple[MetricSpec, ...] = (
         "Changes of replicas told to other nodes, and heard from them.",
     ),
     _counter("tidegate_shared_lost_total", "shared.lost", "Times a worker lost the store shared with other nodes."),
-    _level("tidegate_limited_keys", "limits.keys", "Keys with usage in their window."),
+    _level("tidegate_limit_counters", "limits.counters", "Counters of limits that have something in use or were asked for lately."),
+    MetricSpec(
+        "tidegate_limit_refusals_total",
+        Kind.COUNTER,
+        ("rule", "mode"),
+        "Requests that a limit refused (`mode` is `enforce`) or, in shadow mode, would have refused (`shadow`).",
+        _limit_refusals,
+    ),
+    _level("tidegate_limit_lease_units", "limits.lease_units", "Units of all shared limits that workers may use without asking."),
+    _level("tidegate_limit_store_away", "limits.store_away", "Workers that cannot reach the store of limits: `on_store_down` decides."),
+    _level("tidegate_limit_store_settling", "limits.store_settling", "Workers whose store came up empty a moment ago."),
+    _counter("tidegate_limit_exchanges_total", "limits.exchanges", "Exchanges of leases with the store of the limits."),
+    _counter("tidegate_limit_exchange_failures_total", "limits.exchange_failures", "Exchanges of leases that failed."),
     _level("tidegate_permits", "limits.permits_outstanding", "Requests admitted and not yet settled."),
     _level("tidegate_reservation_tokens", "limits.tokens_held", "Tokens reserved for running requests.", ("state", "held")),
+    _several(
+        "tidegate_forecasts_total",
+        Kind.COUNTER,
+        "result",
+        {"kept": "reserve.kept", "exceeded": "reserve.exceeded"},
+        "Answers whose length was forecast from those before them, and whether they stayed within it (see `reserve.quantile`).",
+    ),
+    _level("tidegate_forecast_groups", "reserve.groups", "Kinds of requests whose lengths are remembered, added up over the workers."),
     _several(
         "tidegate_authentication_cache_total",
         Kind.COUNTER,
@@ -278,6 +342,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "records.log_lines_dropped",
         "Request log lines that the reader of standard error did not take.",
     ),
+    _level("tidegate_books_alone", "books.alone", "Workers that cannot reach the ledger process: their entries wait in files."),
+    _level(
+        "tidegate_books_unacknowledged_bytes", "books.unacknowledged_bytes", "Entries sent or in files that the books have not committed."
+    ),
+    _counter("tidegate_books_entries_total", "books.posted", "Holds, settlements and releases that workers entered."),
+    _counter("tidegate_books_refused_total", "books.refused", "Entries that the books do not take: faults, told in the log."),
+    _counter("tidegate_books_lost_total", "books.lost", "Entries for which nothing had room: money that nobody charges."),
     MetricSpec("tidegate_workers", Kind.GAUGE, ("phase",), "Worker processes by phase.", _workers),
     MetricSpec(
         "tidegate_worker_restarts_total",

@@ -19,6 +19,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from tidegate import __version__
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.cli.configured import Overrides, effective, find_file, state_directory, warn_of_unknown_tier
+from tidegate.cli.report_choices import GroupName, ReportForm
 from tidegate.errors import ClientError, ConfigurationError, TidegateError
 from tidegate.node.exits import Exit
 
@@ -40,6 +41,7 @@ Engine = Annotated[
 ]
 Format = Annotated[LogFormat, Parameter(help="How log lines look: `logfmt` for people, `json` for collectors.")]
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")]
+ReportFormat = Annotated[ReportForm, Parameter(name="--format", help="How it is written: for people, for spreadsheets, for programs.")]
 KeyId = Annotated[str, Parameter(help="The key's id, the beginning of it, or the key itself.")]
 
 
@@ -53,7 +55,7 @@ def build_app() -> App:
         version=__version__,
     )
     app["--help"].group = app["--version"].group = Group("Other", sort_key=9)
-    for command in (up, serve, check, explain, conformance, mock, version):
+    for command in (up, serve, check, explain, usage, invoice, reconcile, conformance, mock, credit, version):
         app.command(command)
     keys = App(name="keys", help="Make, list, revoke and rotate API keys. A running gateway follows within a second.")
     keys.command(create)
@@ -61,6 +63,10 @@ def build_app() -> App:
     keys.command(revoke)
     keys.command(rotate)
     app.command(keys)
+    books = App(name="books", help="Look into the ledger of what tenants were given, hold, and have spent.")
+    books.command(balance)
+    books.command(verify)
+    app.command(books)
     doctor = App(name="doctor", help="Find out what is wrong, and what to do.")
     doctor.command(engine)
     app.command(doctor)
@@ -226,6 +232,59 @@ def version() -> int:
     return Exit.OK
 
 
+# ── money ─────────────────────────────────────────────────────────────────────
+
+
+def usage(
+    *,
+    by: Annotated[tuple[GroupName, ...], Parameter(help="What to group by; may be repeated.", negative="", show_default=" ".join)] = (
+        GroupName.TENANT,
+    ),
+    since: Annotated[str | None, Parameter(help="From this day or time on (UTC); without it, from the first of this month.")] = None,
+    until: Annotated[str | None, Parameter(help="Up to this day or time, not including it; without it, up to now.")] = None,
+    tenant: Annotated[str | None, Parameter(help="Only this tenant.")] = None,
+    top: Annotated[int, Parameter(help="Groups shown apart, the most expensive first.")] = 20,
+    form: ReportFormat = ReportForm.TABLE,
+    config: Config = None,
+) -> int:
+    """Say who used how many tokens, what they cost, and what share of all that is."""
+    from tidegate.cli import money
+
+    return money.usage(effective(find_file(config)), by, since=since, until=until, tenant=tenant, top=top, form=form)
+
+
+def invoice(
+    *,
+    month: Annotated[str, Parameter(help="The month, like `2026-11` (UTC).")],
+    tenant: Annotated[str | None, Parameter(help="Only this tenant.")] = None,
+    form: ReportFormat = ReportForm.TABLE,
+    config: Config = None,
+) -> int:
+    """Write each tenant's invoice of a month: a line for every model and price version, lines of hybrid terms, and the total."""
+    from tidegate.cli import money
+
+    return money.invoice(effective(find_file(config)), month, tenant=tenant, form=form)
+
+
+def reconcile(
+    export: Annotated[Path, Parameter(help="A provider's usage export, as CSV; `docs/money.md` says which columns are known.")],
+    /,
+    *,
+    upstream: Annotated[str | None, Parameter(help="The upstream that the provider is; without it, all our calls are compared.")] = None,
+    alias: Annotated[tuple[str, ...], Parameter(help="`THEIRS=OURS`: another name of a model; may be repeated.", negative="")] = (),
+    tolerance: Annotated[float, Parameter(help="Drift that is let pass, as a share of the provider's figure.")] = 0.01,
+    form: ReportFormat = ReportForm.TABLE,
+    config: Config = None,
+) -> int:
+    """Compare a provider's usage export with our own figures, by day and model: tokens, cost, and the drift between them.
+
+    Exits with 1 when a model's tokens or cost over all days of the export drift by more than the tolerance.
+    """
+    from tidegate.cli import money
+
+    return money.reconcile(effective(find_file(config)), export, upstream=upstream, aliases=alias, tolerance=tolerance, form=form)
+
+
 # ── keys ──────────────────────────────────────────────────────────────────────
 
 
@@ -304,6 +363,43 @@ def rotate(
 
 def _state_directory(config: Path | None, chosen: Path | None) -> Path:
     return state_directory(config, chosen)
+
+
+# ── books ─────────────────────────────────────────────────────────────────────
+
+
+def credit(
+    tenant: Annotated[str, Parameter(help="Who gets it.")],
+    amount: Annotated[
+        str, Parameter(help="In the currency of the prices, e.g. 12.50; below zero, it is taken back.", allow_leading_hyphen=True)
+    ],
+    /,
+    *,
+    note: Annotated[str, Parameter(help="For people who read the books.")] = "",
+    reference: Annotated[str | None, Parameter(help="Your own name of this payment: given again with it, nothing is changed.")] = None,
+    config: Config = None,
+    state_directory: StateDirectory = None,
+    json: Json = False,
+) -> int:
+    """Give a tenant money. A running gateway need not be told."""
+    from tidegate.cli import books
+
+    place = books.Place(effective(find_file(config), Overrides(state_directory=state_directory)))
+    return books.credit(place, tenant, amount, note=note, reference=reference, as_json=json)
+
+
+def balance(*, config: Config = None, state_directory: StateDirectory = None, json: Json = False) -> int:
+    """Show what every tenant was given, may still use, holds, and has spent."""
+    from tidegate.cli import books
+
+    return books.balance(books.Place(effective(find_file(config), Overrides(state_directory=state_directory))), as_json=json)
+
+
+def verify(*, config: Config = None, state_directory: StateDirectory = None, json: Json = False) -> int:
+    """Check that nothing is missing: credited = balance + holds + spent, for every tenant. Exits with 0 when that holds, else with 1."""
+    from tidegate.cli import books
+
+    return books.verify(books.Place(effective(find_file(config), Overrides(state_directory=state_directory))), as_json=json)
 
 
 # ── doctor ────────────────────────────────────────────────────────────────────

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tidegate.config.check_books import check_books
 from tidegate.config.check_degradation import check_degradation
 from tidegate.config.check_health import check_health
 from tidegate.config.check_jwt import check_jwt
+from tidegate.config.check_limits import check_limits
+from tidegate.config.check_prices import check_prices
 from tidegate.config.check_routes import check_routes
 from tidegate.config.check_rules import check_rules
 from tidegate.config.check_targets import check_targets
@@ -38,9 +41,12 @@ def check(configuration: Configuration, source: Source, *, file_exists: FileExis
         *check_routes(configuration, source),
         *check_targets(configuration, source),
         *check_rules(configuration, source),
+        *check_limits(configuration, source),
         *_check_tiers(configuration, source),
         *check_jwt(configuration, source, file_exists=file_exists),
         *check_degradation(configuration, source, file_exists=file_exists),
+        *check_prices(configuration, source),
+        *check_books(configuration, source),
     ]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TypeVar
 
 from msgspec import inspect
 
@@ -15,7 +16,11 @@ from tidegate.config import scalars
 from tidegate.config.document import ListNode, MappingNode, Node, Place, ScalarNode, Span
 from tidegate.config.problem import Path, did_you_mean, path_text
 from tidegate.config.schema import Configuration
+from tidegate.config.section import Section
 from tidegate.config.substitution import only_a_reference, substitute
+
+Whole = TypeVar("Whole", bound=Section)
+"""What a whole file holds."""
 
 MAX_FINDINGS = 1_000
 """More than anyone reads; a file of that many mistakes is the wrong file, and each finding costs a look at every hidden span."""
@@ -51,10 +56,10 @@ class Conversion:
         self.hidden: list[Span] = []
         self._environ = environ
 
-    def run(self, root: MappingNode) -> Configuration | None:
-        """Give the configuration, or None when there are findings."""
-        section = self._section(_CONFIGURATION, root, ())
-        return section if isinstance(section, Configuration) and not self.findings else None
+    def run(self, root: MappingNode, kind: type[Whole]) -> Whole | None:
+        """Give what the file holds, or None when there are findings."""
+        section = self._section(_structure(kind), root, ())
+        return section if isinstance(section, kind) and not self.findings else None
 
     # ── collections ──────────────────────────────────────────────────────────
 
@@ -222,9 +227,13 @@ def _fixed_sections() -> list[tuple[str, inspect.StructType]]:
 
 def configuration_type() -> inspect.StructType:
     """Give the schema as msgspec describes it."""
-    kind = inspect.type_info(Configuration)
+    return _structure(Configuration)
+
+
+def _structure(section: type[Section]) -> inspect.StructType:
+    kind = inspect.type_info(section)
     if not isinstance(kind, inspect.StructType):
-        raise TypeError("the configuration is not a Struct")
+        raise TypeError("a section is not a Struct")
     return kind
 
 

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from tidegate.config.environment import LOCAL
+from tidegate.config.explain_prices import budgets_text, prices_text
 from tidegate.config.problem import Problem, Severity
-from tidegate.config.schema import Configuration, LimitsSection, UpstreamSection
+from tidegate.config.schema import Configuration, UpstreamSection
+from tidegate.config.schema_limits import EACH, CeilingsSection, LimitedName, LimitRuleSection
 from tidegate.config.schema_routing import OrderName, RouteSection, RuleSection, TargetSection, WhenSection
+from tidegate.domain.limits import LimitMode
 
 MOST_PROBLEMS = 50
 """Problems shown: the first ones are mended first anyway."""
@@ -18,12 +21,15 @@ MOST_PROBLEMS = 50
 
 def explain(configuration: Configuration) -> str:
     """Say what the gateway will do with this configuration: where it listens, what it calls, which model goes where, what is limited."""
+    money = (("Prices, first match counts", prices_text(configuration)), ("Budgets", budgets_text(configuration)))
     parts = [
         ("Listens on", _listening(configuration)),
         ("Upstreams", _upstreams(configuration)),
         ("Rules, the first that holds goes before the route", [_rule(rule) for rule in configuration.rules]),
         ("Routes, first match wins", _routes(configuration)),
         ("Limits of a key", _limits(configuration)),
+        ("Limits over keys", [_limit_rule(rule) for rule in configuration.limits.rules]),
+        *((title, lines) for title, lines in money if lines),
         ("Token issuers", [f"{issuer.issuer} for {issuer.audience} ({', '.join(issuer.algorithms)})" for issuer in configuration.jwt]),
         ("Keeps", _kept(configuration)),
     ]
@@ -138,7 +144,22 @@ def _limits(configuration: Configuration) -> list[str]:
     return lines + [f"tier {name}  {_ceilings(limits)}" for name, limits in configuration.tiers.items()]
 
 
-def _ceilings(limits: LimitsSection) -> str:
+def _limit_rule(rule: LimitRuleSection) -> str:
+    unit = "requests" if rule.of is LimitedName.CONCURRENCY else rule.of.replace("_", " ")
+    window = 60.0 if rule.window_s is None else rule.window_s
+    if rule.of is LimitedName.CONCURRENCY:
+        counted = "at once"
+    elif rule.per is not None:
+        counted = f"per {rule.per}"
+    else:
+        counted = f"in {window:g} s" if rule.burst is None else f"per {window:g} s, {rule.burst:,} at once"
+    scopes: dict[str, str | None] = msgspec.structs.asdict(rule.scope)
+    words = [f"each {scope}" if pattern == EACH else f"{scope} {pattern}" for scope, pattern in scopes.items() if pattern is not None]
+    shadow = ", only counted" if rule.mode is LimitMode.SHADOW else ""
+    return f"{rule.name}  {rule.ceiling:,} {unit} {counted} for {', '.join(words) or 'everybody together'}{shadow}"
+
+
+def _ceilings(limits: CeilingsSection) -> str:
     ceilings = [
         (limits.tokens_per_minute, "tokens in 60 s"),
         (limits.requests_per_minute, "requests in 60 s"),

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tidegate.config.convert import Conversion
+from tidegate.config.convert import Conversion, Whole
 from tidegate.config.document import MAX_FILE_BYTES, Malformed, lines_of, parse
 from tidegate.config.problem import Problem
 from tidegate.config.schema import Configuration
+from tidegate.config.schema_prices import PriceListSection
 from tidegate.config.source import Source, syntax_problem
 
 
@@ -37,14 +38,25 @@ def load(path: pathlib.Path | None, environ: Mapping[str, str]) -> Loaded | list
 
 def load_text(text: str, environ: Mapping[str, str], *, name: str = "tidegate.yaml") -> Loaded | list[Problem]:
     """Read a text as `load` reads a file of that name."""
+    found = _convert(text, environ, Configuration, name)
+    return found if isinstance(found, list) else Loaded(*found)
+
+
+def load_prices(path: pathlib.Path, environ: Mapping[str, str]) -> tuple[PriceListSection, Source] | list[Problem]:
+    """Read a price list that has a file of its own."""
+    text = _read(path)
+    return text if isinstance(text, list) else _convert(text, environ, PriceListSection, str(path))
+
+
+def _convert(text: str, environ: Mapping[str, str], kind: type[Whole], name: str) -> tuple[Whole, Source] | list[Problem]:
     root = parse(text)
     if isinstance(root, Malformed):
         return [syntax_problem(text, root.place, root.message, root.hint)]
     conversion = Conversion(environ)
-    configuration = conversion.run(root)
+    settings = conversion.run(root, kind)
     source = Source(name, lines_of(text), conversion.keys, conversion.values, tuple(conversion.hidden))
-    if configuration is not None:
-        return Loaded(configuration, source)
+    if settings is not None:
+        return settings, source
     problems = [source.problem_at(found.place, found.path, found.message, found.hint) for found in conversion.findings]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 

@@ -1,4 +1,7 @@
-"""From a file to a configuration that may be used: load, add the environment, check. The start, `tidegate check` and a reload call this."""
+"""From a file to a configuration that may be used: load, add the price file and the environment, check.
+
+The start, `tidegate check` and a reload call this.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import msgspec
 from tidegate.config.check import FileExists, check
 from tidegate.config.environment import with_environment
 from tidegate.config.load import load
+from tidegate.config.price_file import with_price_file
 from tidegate.config.problem import Problem, refused
 from tidegate.config.schema import Configuration
 
@@ -27,8 +31,8 @@ def prepare(path: pathlib.Path | None, environ: Mapping[str, str], *, file_exist
     loaded = load(path, environ)
     if isinstance(loaded, list):
         return Prepared(None, tuple(loaded))
-    configuration = with_environment(loaded.configuration, environ)
-    problems = tuple(check(configuration, loaded.source, file_exists=file_exists))
+    configuration, of_prices = with_price_file(with_environment(loaded.configuration, environ), loaded.source, environ)
+    problems = (*check(configuration, loaded.source, file_exists=file_exists), *of_prices)
     return Prepared(None if refused(problems) else configuration, problems)
 
 

@@ -150,6 +150,8 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         "client or in the proxy before Tidegate.",
         errors.ExpectationFailed: "Send the request without an `Expect` header, or with `Expect: 100-continue`.",
         errors.HeadersTooLarge: "Send fewer or shorter headers, or raise `server.max_header_bytes`.",
+        errors.BudgetExceeded: "The budget begins anew with its period; `Retry-After` says when, if that is within the hour. To go on "
+        "before, raise the `ceiling` of the rule that the message names.",
         errors.LimitUnreachable: "Waiting does not help: lower `max_completion_tokens` or the prompt, or have the limit raised.",
         errors.RateLimited: "Wait for `Retry-After`, as the SDKs do. If it happens all the time, raise `tokens_per_minute` or "
         "`requests_per_minute` "

@@ -21,6 +21,8 @@ FIXED = (
     (("state_directory",), "keys and sockets in it are in use"),
     (("local_engine",), "the engine's process was started with these settings"),
     (("records",), "the record files are open"),
+    (("limits", "store"), "the counters are in it"),
+    (("books",), "the ledger process was started with these settings"),
 )
 """Settings, or whole sections, that last as long as the process, each with the reason."""
 

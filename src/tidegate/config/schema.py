@@ -12,7 +12,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from tidegate.config.schema_books import BooksSection
 from tidegate.config.schema_degradation import DegradationSection
+from tidegate.config.schema_limits import LimitsSection, TierSection
+from tidegate.config.schema_prices import MoneyBudgetSection, PricesSection
+from tidegate.config.schema_reserve import ReserveSection
 from tidegate.config.schema_resilience import BreakerSection, HealthSection, RetrySection, SharedSection, StreamsSection
 from tidegate.config.schema_routing import RouteSection, RuleSection
 from tidegate.config.section import AtLeastOne, Port, Positive, Section
@@ -159,25 +163,6 @@ class LocalEngineSection(Section, frozen=True, kw_only=True):
     ] = 8_589_934_592
 
 
-class LimitsSection(Section, frozen=True, kw_only=True):
-    """Ceilings of one key. Windows slide: "in any 60 s", not per calendar minute."""
-
-    tokens_per_minute: Annotated[
-        AtLeastOne | None, Meta(description="Tokens (prompt and completion) in any 60 s; without it, no ceiling.")
-    ] = None
-    requests_per_minute: Annotated[AtLeastOne | None, Meta(description="Requests in any 60 s; without it, no ceiling.")] = None
-    concurrency: Annotated[AtLeastOne | None, Meta(description="Requests at the same time; without it, no ceiling.")] = None
-
-
-class TierSection(LimitsSection, frozen=True, kw_only=True):
-    """What callers of one tier get."""
-
-    promised_ttft_s: Annotated[
-        Positive | None,
-        Meta(description="Time to first token promised to this tier: routes ordered by `sla` pick the cheapest target that keeps it."),
-    ] = None
-
-
 class JwtSection(Section, frozen=True, kw_only=True):
     """One issuer of JSON Web Tokens. Accept either HS256 or RS256/ES256 from an issuer, never both."""
 
@@ -213,7 +198,11 @@ class Configuration(Section, frozen=True, kw_only=True):
         tuple[RouteSection, ...],
         Meta(description="Which models go where, first match wins; without any, every upstream serves its own `models`."),
     ] = ()
-    limits: Annotated[LimitsSection, Meta(description="Limits of every key that has none of its own.")] = LimitsSection()
+    limits: Annotated[LimitsSection, Meta(description="Ceilings of every key that has none of its own, and rules.")] = LimitsSection()
+    reserve: Annotated[ReserveSection, Meta(description="What a request holds of a token limit for its answer.")] = ReserveSection()
+    prices: Annotated[PricesSection, Meta(description="What calls cost.")] = PricesSection()
+    budgets: Annotated[tuple[MoneyBudgetSection, ...], Meta(description="What may be spent by whom; needs `prices`.")] = ()
+    books: Annotated[BooksSection, Meta(description="Where it is written down what was spent.")] = BooksSection()
     rules: Annotated[
         tuple[RuleSection, ...], Meta(description="Rules that look at the request and choose its targets; the first that holds wins.")
     ] = ()

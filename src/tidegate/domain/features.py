@@ -57,3 +57,23 @@ class PromptFeatures(msgspec.Struct, frozen=True):
     def is_precise(self) -> bool:
         """Tell whether it has figures or formulas, which coarsely quantised models get wrong."""
         return Trait.FIGURES in self.traits or Trait.FORMULAS in self.traits
+
+
+class ContentType(StrEnum):
+    """What kind of text a prompt mostly is, as far as its tokens depend on it."""
+
+    PLAIN = "plain"
+    CODE = "code"
+    HTML = "html"
+    JSON = "json"
+    SCAN = "scan"
+    """Read by a machine from pictures of pages, with the errors that come of it."""
+
+
+class AnswerWishes(msgspec.Struct, frozen=True):
+    """What a request asks of its answer, as far as its length depends on it."""
+
+    temperature: float | None = None
+    json: bool = False
+    tools: bool = False
+    stream: bool = False

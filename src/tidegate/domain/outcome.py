@@ -8,7 +8,7 @@ from enum import StrEnum
 class Outcome(StrEnum):
     OK = "ok"
     TRUNCATED = "truncated"
-    """The model stopped at a length limit (`finish_reason: length`)."""
+    """The answer was cut at a length limit, by the model or, where a token limit ran out, by the gateway (`finish_reason: length`)."""
     CONTENT_FILTER = "content_filter"
     """The provider withheld the answer: a business signal, not an error."""
     MODEL_ERROR = "model_error"
@@ -22,6 +22,7 @@ class Outcome(StrEnum):
     REJECTED_FORBIDDEN = "rejected_forbidden"
     REJECTED_OVERLOAD = "rejected_overload"
     REJECTED_RATE_LIMIT = "rejected_rate_limit"
+    REJECTED_BUDGET = "rejected_budget"
     REJECTED_NO_REPLICA = "rejected_no_replica"
     REJECTED_UPSTREAM = "rejected_upstream"
     """The upstream judged the request itself to be at fault (4xx)."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.usage import Evidence, Usage
+
+NOTHING_USED: Final = Usage()
+"""The one that is left out when a record is written, which takes the very object."""
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -17,6 +22,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """`ok`, `cancelled`, `lost` (its replica was found dead), or the failure in a word: `status_503`, `timeout_stall`, else `failed`."""
     step: str = ""
     """What it was beside the one before: `same`, `shorter`, `smaller`, `next` (see `policy.resilience.ladder`); empty for the first."""
+    model: str = ""
+    """The model name that the upstream was sent."""
     status: int | None = None
     upstream_request_id: str | None = None
     """The provider's own name for it, to ask them about."""
@@ -24,6 +31,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     first_byte_s: float | None = None
     first_token_s: float | None = None
     duration_s: float = 0.0
+    usage: Usage = NOTHING_USED
+    """What the upstream reported of an attempt that failed; of one that answered it stands in the record."""
+    cost_micro: int = 0
+    """Its part of the record's."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,6 +71,12 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     evidence: Evidence = Evidence.ESTIMATED
     reserved_tokens: int = 0
+    cost_micro: int = 0
+    """Of all attempts, in millionths of the price book's currency; 0 where nothing has a price."""
+    price_version: str = ""
+    """Of the price book; empty where the model had no price."""
+    traffic_bytes: int = 0
+    """Of the request's body and the answer's, as far as they are known: of a stream, the texts in it."""
     prompt_tokens_bound: int = 0
     finish_reason: str | None = None
     chunks: int = 0

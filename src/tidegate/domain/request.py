@@ -16,14 +16,26 @@ class Operation(StrEnum):
     MODELS = "models"
     MODEL = "model"
     TOKENIZE = "tokenize"
+    COUNT_MESSAGES = "count_messages"
+    """Anthropic's `/v1/messages/count_tokens`."""
+    COUNT_RESPONSES = "count_responses"
+    """OpenAI's `/v1/responses/input_tokens`."""
+    ESTIMATE = "estimate"
+    """What a chat request will cost; its body is a chat request's, and is parsed as one."""
 
     @property
     def is_call(self) -> bool:
         """True when an upstream answers it; the others are answered by the gateway itself."""
         return self in _CALLS
 
+    @property
+    def is_count(self) -> bool:
+        """True when the answer is made of the prompt's count, and no model is called."""
+        return self in _COUNTS
+
 
 _CALLS = frozenset({Operation.CHAT, Operation.COMPLETION, Operation.EMBEDDING})
+_COUNTS = frozenset({Operation.TOKENIZE, Operation.COUNT_MESSAGES, Operation.COUNT_RESPONSES, Operation.ESTIMATE})
 
 
 class ParsedRequest(msgspec.Struct, frozen=True):

@@ -32,6 +32,13 @@ class TokenTally(msgspec.Struct, frozen=True, gc=False):
     tokens: int
 
 
+class CostTally(msgspec.Struct, frozen=True, gc=False):
+    """Millionths of the price book's currency that requests of one route cost."""
+
+    route: str
+    cost_micro: int
+
+
 class Histogram(msgspec.Struct, frozen=True):
     """Observations by bucket. `counts` has one more entry than `bounds`: the values above the last bound."""
 
@@ -49,12 +56,24 @@ class Histogram(msgspec.Struct, frozen=True):
 
 
 class RouteHistograms(msgspec.Struct, frozen=True):
-    """The three distributions of one route, in seconds."""
+    """The distributions of one route: three of times in seconds, and two of how its tokens flow."""
 
     route: str
     duration: Histogram
     ttft: Histogram
     overhead: Histogram
+    prompt_tokens: Histogram
+    output_ratio: Histogram
+    """Completion tokens of an answer for each token of its prompt."""
+
+
+class ErrorHistogram(msgspec.Struct, frozen=True):
+    """How far one of our figures for prompts (`count` or `estimate`) was from the reported tokens, as a share of those."""
+
+    route: str
+    model: str
+    figure: str
+    errors: Histogram
 
 
 class RequestStatistics(msgspec.Struct, frozen=True):
@@ -63,6 +82,7 @@ class RequestStatistics(msgspec.Struct, frozen=True):
     requests: tuple[RequestTally, ...] = ()
     tokens: tuple[TokenTally, ...] = ()
     histograms: tuple[RouteHistograms, ...] = ()
+    costs: tuple[CostTally, ...] = ()
 
 
 class UpstreamStatistics(msgspec.Struct, frozen=True):
@@ -84,6 +104,7 @@ class WorkerStatistics(msgspec.Struct, frozen=True):
     levels: dict[str, float] = {}
     counters: dict[str, float] = {}
     upstreams: tuple[UpstreamStatistics, ...] = ()
+    estimate_errors: tuple[ErrorHistogram, ...] = ()
 
 
 def total(reports: Iterable[WorkerStatistics]) -> WorkerStatistics:
@@ -95,13 +116,16 @@ def total(reports: Iterable[WorkerStatistics]) -> WorkerStatistics:
         levels=_sum(report.levels for report in reports),
         counters=_sum(report.counters for report in reports),
         upstreams=_total_upstreams(reports),
+        estimate_errors=_total_errors(report.estimate_errors for report in reports),
     )
 
 
 def retired(report: WorkerStatistics) -> WorkerStatistics:
     """Keep of an ended worker what must stay in the sums: its counters."""
     upstreams = tuple(UpstreamStatistics(name=each.name, ready=False, counters=each.counters) for each in report.upstreams if each.counters)
-    return WorkerStatistics(ready=True, requests=report.requests, counters=report.counters, upstreams=upstreams)
+    return WorkerStatistics(
+        ready=True, requests=report.requests, counters=report.counters, upstreams=upstreams, estimate_errors=report.estimate_errors
+    )
 
 
 def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -116,6 +140,7 @@ def _total_requests(reports: tuple[RequestStatistics, ...]) -> RequestStatistics
     requests: dict[tuple[str, str, str, str], int] = {}
     tokens: dict[tuple[str, str, str], int] = {}
     histograms: dict[str, RouteHistograms] = {}
+    costs: dict[str, int] = {}
     for report in reports:
         for tally in report.requests:
             labels = (tally.operation, tally.route, tally.upstream, tally.outcome)
@@ -126,10 +151,13 @@ def _total_requests(reports: tuple[RequestStatistics, ...]) -> RequestStatistics
         for one in report.histograms:
             known = histograms.get(one.route)
             histograms[one.route] = one if known is None else _plus(known, one)
+        for cost in report.costs:
+            costs[cost.route] = costs.get(cost.route, 0) + cost.cost_micro
     return RequestStatistics(
         requests=tuple(RequestTally(*labels, count) for labels, count in sorted(requests.items())),
         tokens=tuple(TokenTally(*kind, count) for kind, count in sorted(tokens.items())),
         histograms=tuple(histograms[route] for route in sorted(histograms)),
+        costs=tuple(CostTally(route, cost_micro) for route, cost_micro in sorted(costs.items())),
     )
 
 
@@ -139,7 +167,18 @@ def _plus(left: RouteHistograms, right: RouteHistograms) -> RouteHistograms:
         duration=left.duration.plus(right.duration),
         ttft=left.ttft.plus(right.ttft),
         overhead=left.overhead.plus(right.overhead),
+        prompt_tokens=left.prompt_tokens.plus(right.prompt_tokens),
+        output_ratio=left.output_ratio.plus(right.output_ratio),
     )
+
+
+def _total_errors(parts: Iterable[Iterable[ErrorHistogram]]) -> tuple[ErrorHistogram, ...]:
+    sums: dict[tuple[str, str, str], Histogram] = {}
+    for part in parts:
+        for one in part:
+            key = (one.route, one.model, one.figure)
+            sums[key] = sums[key].plus(one.errors) if key in sums else one.errors
+    return tuple(ErrorHistogram(*key, sums[key]) for key in sorted(sums))
 
 
 def _total_upstreams(reports: tuple[WorkerStatistics, ...]) -> tuple[UpstreamStatistics, ...]:

@@ -25,6 +25,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Prompt tokens that the provider put into its cache; like the cached ones a part of `prompt_tokens`."""
 
     @property
     def total_tokens(self) -> int:

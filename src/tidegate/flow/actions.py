@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.units import ModelName, ReplicaId, Secret
+from tidegate.domain.units import ModelName, ReplicaId, Secret, TenantId
+from tidegate.domain.usage import Usage
 from tidegate.errors import TidegateError
 
 
@@ -21,6 +24,17 @@ class ReadBody(msgspec.Struct, frozen=True, gc=False):
 
 class CountTokens(msgspec.Struct, frozen=True, gc=False):
     """Count the prompt exactly; answer with `TokensCounted`."""
+
+
+class AwaitLease(msgspec.Struct, frozen=True, gc=False):
+    """Wait for the next exchange with the store of the shared limits; answer with `LeaseAnswered`, in time or not."""
+
+
+class HoldCost(msgspec.Struct, frozen=True, gc=False):
+    """Enter in the books what the request may come to cost, in place of what was entered before. Its record ends it."""
+
+    tenant: TenantId
+    cost_micro: int
 
 
 class StartAttempt(msgspec.Struct, frozen=True):
@@ -86,6 +100,15 @@ class InterruptStream(msgspec.Struct, frozen=True):
     error: TidegateError
 
 
+class TruncateStream(msgspec.Struct, frozen=True, gc=False):
+    """A limit has nothing left for a stream, whose attempt was cancelled: finish every open choice with `length`, end with `[DONE]`."""
+
+    reason: Literal["token_limit", "budget"]
+    rule: str
+    usage: Usage
+    """For a client that asked for it."""
+
+
 class Finish(msgspec.Struct, frozen=True):
     """The last action of every flow."""
 
@@ -96,6 +119,8 @@ Action = (
     Authenticate
     | ReadBody
     | CountTokens
+    | AwaitLease
+    | HoldCost
     | StartAttempt
     | CancelAttempt
     | Detach
@@ -105,5 +130,6 @@ Action = (
     | Answer
     | SendError
     | InterruptStream
+    | TruncateStream
     | Finish
 )

@@ -10,44 +10,68 @@ attempt starts, nor after the client left; events of an attempt that is not the 
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from tidegate.domain.outcome import FinishReason
-from tidegate.domain.record import AttemptRecord
-from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.record import NOTHING_USED, AttemptRecord
+from tidegate.domain.request import BodyChanges, Operation, ParsedRequest
 from tidegate.domain.units import ReplicaId
 from tidegate.domain.upstream import Choice, Clock, Route, UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.flow.actions import Action, CancelAttempt, Detach, EndStream, Relay, Reply, StartAttempt
+from tidegate.flow.allowance import NEVER, Allowance
 from tidegate.flow.degrade import LOW_CONFIDENCE, is_low_confidence
-from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputStarted
+from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputReached, OutputStarted
 from tidegate.flow.facts import CallResult, Phase, Policies
 from tidegate.flow.faults import replica_lost, tells_of_the_prompt, timed_out, unavailable
 from tidegate.flow.succession import Failed, Succession, Successor
 from tidegate.policy.resilience.ladder import Rung
 from tidegate.policy.routing.router import Plan
+from tidegate.ports import Denied
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.openai import rewrite_body
 
+_TEXT_BYTES_PER_TOKEN: Final = 8
 _CANCELLED = "cancelled"
 
 
 class Progress:
     """How far an attempt's stream has come. The driver writes it for each piece, the flow looks when a clock runs out and at the end."""
 
-    __slots__ = ("at", "chunks")
+    __slots__ = ("at", "chunks", "extend_at", "extend_at_bytes", "text_bytes")
 
     def __init__(self, at: float) -> None:
         self.at = at
         """When the last piece came, or the attempt began."""
         self.chunks = 0
         """Pieces of output so far."""
+        self.text_bytes = 0
+        """Of the texts in them."""
+        self.extend_at = NEVER
+        """The driver reports `OutputReached` when `tokens` comes to this: when `chunks` does, or `text_bytes` to what follows."""
+        self.extend_at_bytes = NEVER
+
+    @property
+    def tokens(self) -> int:
+        """Estimate the tokens of the output so far: at least one in each piece, and at least one in each eight bytes of text.
+
+        A piece is not a token: most servers send one in each, some gather several, and the texts of those are measured instead. A token of
+        a natural language or of code has three to five bytes, so the estimate is a lower bound, and nobody is stopped early because of it.
+        """
+        return max(self.chunks, self.text_bytes // _TEXT_BYTES_PER_TOKEN)
+
+    def go_on_to(self, tokens: int) -> None:
+        """Have the driver report at so many tokens."""
+        self.extend_at = tokens
+        self.extend_at_bytes = tokens * _TEXT_BYTES_PER_TOKEN
 
 
 class CallFlow:
     """Sequences the attempts of one call by its plan. Over when `result` is set."""
 
-    def __init__(self, request: ParsedRequest, plan: Plan, policies: Policies, *, affinity: str = "") -> None:
+    def __init__(
+        self, request: ParsedRequest, plan: Plan, policies: Policies, *, allowance: Allowance | None = None, affinity: str = ""
+    ) -> None:
         self._request = request
         self._route = _without_other_models(plan.route) if request.operation is Operation.EMBEDDING else plan.route
         self._policies = policies
@@ -55,6 +79,8 @@ class CallFlow:
         self._label = plan.degraded
         self._features = plan.features
         self._affinity = affinity
+        self._allowance = allowance
+        """None: nothing limits what this call uses."""
         self.phase = Phase.WAITING
         self.result: CallResult | None = None
         self.attempts: list[AttemptRecord] = []
@@ -120,6 +146,8 @@ class CallFlow:
         match event:
             case OutputStarted():
                 return self._output(now)
+            case OutputReached():
+                return self._extend(now)
             case AttemptCompleted():
                 return self._complete(event, now)
             case AttemptFailed(failure=failure, usage=usage):
@@ -228,6 +256,13 @@ class CallFlow:
     # ── attempts ──────────────────────────────────────────────────────────────
 
     def _start(self, choice: Choice, rung: Rung, now: float) -> list[Action]:
+        changes = self._changes
+        if rung is Rung.SHORTER:
+            assert self._succession is not None, "a first attempt asks for the whole"
+            changes = self._succession.shorter(changes)
+        denied = self._move(choice, changes, now)
+        if denied is not None:
+            return self._pass_over(choice, rung, denied, now)
         self.choice = choice
         self._rung = rung
         fleet, replica = self._policies.fleet, choice.replica.replica
@@ -242,14 +277,49 @@ class CallFlow:
         if self._request.stream:
             overdue_s = fleet.overdue_s(replica)
             self._overdue_at = None if overdue_s is None else now + overdue_s
+            if self._allowance is not None:
+                self.progress.go_on_to(self._allowance.extend_at)
         self._asked_usage = self._request.stream and fleet.may_ask_usage(replica)
-        changes = self._changes
-        if rung is Rung.SHORTER:
-            assert self._succession is not None, "a first attempt asks for the whole"
-            changes = self._succession.shorter(changes)
         dialect = DIALECTS[choice.replica.dialect]
         body = rewrite_body(self._request, model=choice.model, dialect=dialect, ask_usage=self._asked_usage, changes=changes)
         return [StartAttempt(self._attempt, replica, choice.model, body)]
+
+    def _move(self, choice: Choice, changes: BodyChanges | None, now: float) -> Denied | None:
+        """Hold what this attempt may use instead of what the one before it might have."""
+        if self._allowance is None:
+            return None
+        cap = None if changes is None else changes.max_completion_tokens
+        return self._allowance.move(choice, self._request.max_completion_tokens if cap is None else cap, now=now)
+
+    def _pass_over(self, choice: Choice, rung: Rung, denied: Denied, now: float) -> list[Action]:
+        """Turn from a target that needs more than the limits have left: it is like one that is not available."""
+        self.phase = Phase.WAITING
+        successor = self._tries(choice).instead_of(choice, rung, now=now)
+        if successor is None:
+            return self._end(CallResult(None, committed=False, denied=denied))
+        return self._follow(successor, now)
+
+    def _tries(self, choice: Choice) -> Succession:
+        if self._succession is None:
+            self._succession = Succession(
+                self._policies, self._request, self._route, choice, features=self._features, affinity=self._affinity
+            )
+        return self._succession
+
+    def _extend(self, now: float) -> list[Action]:
+        """Hold more for a stream that has used up what was held; where a limit has nothing left, the answer ends here."""
+        progress, allowance = self.progress, self._allowance
+        begun = self.committed or self.detached
+        if allowance is None or progress.tokens < progress.extend_at or not begun:
+            return []
+        denied = allowance.extend(progress.tokens, now=now)
+        if denied is None:
+            progress.go_on_to(allowance.extend_at)
+            return []
+        self._close(now, failure=None, abandoned=True)
+        self._record_attempt(_CANCELLED, now)
+        self._end(CallResult(None, self.committed, finish_reason=FinishReason.LENGTH, denied=denied))
+        return [CancelAttempt(self._attempt)]
 
     def _output(self, now: float) -> list[Action]:
         assert self.choice is not None
@@ -279,7 +349,7 @@ class CallFlow:
     def _fail(self, failure: UpstreamFailure, usage: Usage | None, now: float, *, lost: bool = False) -> list[Action]:
         assert self.choice is not None
         self._close(now, failure=failure, abandoned=lost)  # what a health check has seen, it has told the fleet itself
-        self._record_attempt("lost" if lost else _word(failure), now)
+        self._record_attempt("lost" if lost else _word(failure), now, usage)
         if tells_of_the_prompt(failure) and not lost:
             self._note_primary(failed=True)
         if self.committed or self.detached:
@@ -288,12 +358,8 @@ class CallFlow:
         ours = failure.param == "stream_options" and self._asked_usage and not self._request.wants_usage
         if ours:
             self._policies.fleet.usage_option_refused(self.choice.replica.replica)
-        if self._succession is None:
-            self._succession = Succession(
-                self._policies, self._request, self._route, self.choice, features=self._features, affinity=self._affinity
-            )
         failed = Failed(failure, self.choice, self._attempt, self._rung, lost, ours)
-        successor = self._succession.after(failed, now=now)
+        successor = self._tries(self.choice).after(failed, now=now)
         if successor is None:
             return self._end(CallResult(failure, committed=False, usage=usage))
         self._paused_after = failure
@@ -336,7 +402,7 @@ class CallFlow:
         if self.choice.rank == 0:
             self.primary_failed = failed
 
-    def _record_attempt(self, result: str, now: float) -> None:
+    def _record_attempt(self, result: str, now: float, usage: Usage | None = None) -> None:
         assert self.choice is not None
         since = self._started_at
         self.attempts.append(
@@ -345,12 +411,14 @@ class CallFlow:
                 replica=self.choice.replica.replica,
                 result=result,
                 step="" if self._rung is Rung.FIRST else self._rung.value,
+                model=self.choice.model,
                 status=self._status,
                 upstream_request_id=self._upstream_request_id,
                 connect_s=_after(self._connected_at, since),
                 first_byte_s=_after(self._responded_at, since),
                 first_token_s=_after(self.first_output_at, since),
                 duration_s=now - since,
+                usage=NOTHING_USED if usage is None else usage,
             )
         )
 

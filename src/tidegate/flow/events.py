@@ -34,6 +34,10 @@ class TokensCounted(msgspec.Struct, frozen=True):
     count: TokenCount | None
 
 
+class LeaseAnswered(msgspec.Struct, frozen=True, gc=False):
+    """The store of the shared limits was asked, or did not answer in time."""
+
+
 class AttemptEvent(msgspec.Struct, frozen=True):
     """What happened to an attempt; its number tells late news of an earlier one apart."""
 
@@ -42,6 +46,10 @@ class AttemptEvent(msgspec.Struct, frozen=True):
 
 class OutputStarted(AttemptEvent, frozen=True):
     """The first non-empty output of a stream came."""
+
+
+class OutputReached(AttemptEvent, frozen=True):
+    """A stream has come to `Progress.extend_at`: its output has used up what is held for it."""
 
 
 class AttemptCompleted(AttemptEvent, frozen=True):
@@ -77,13 +85,14 @@ class DriverFailed(msgspec.Struct, frozen=True, gc=False):
     """A fault of Tidegate in the driver: the request cannot go on."""
 
 
-CallEvent = OutputStarted | AttemptCompleted | AttemptFailed
+CallEvent = OutputStarted | OutputReached | AttemptCompleted | AttemptFailed
 RequestEvent = (
     Authenticated
     | AuthenticationRefused
     | BodyReceived
     | BodyRefused
     | TokensCounted
+    | LeaseAnswered
     | ReplicaLost
     | ClientLeft
     | DrainExpired

@@ -14,6 +14,8 @@ from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.policy.degradation.answers import Degradation
 from tidegate.policy.degradation.class_health import ClassHealth
+from tidegate.policy.metering.coefficients import Coefficients
+from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.policy.resilience.retry import RetryPolicy
@@ -21,7 +23,7 @@ from tidegate.policy.resilience.retry_budget import RetryBudget
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.router import Router
 from tidegate.policy.routing.routes import RouteTable
-from tidegate.ports import LimitStore
+from tidegate.ports import Denied, Forecast, LimitStore
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -46,6 +48,11 @@ class Policies(msgspec.Struct, frozen=True):
     """A stream's response begins at the latest this long after its call; None: with the first output."""
     degradation: Degradation | None = None
     classes: ClassHealth | None = None
+    forecast: Forecast | None = None
+    """How many output tokens to hold; None: the client's cap, or a constant."""
+    coefficients: Coefficients = msgspec.field(default_factory=Coefficients)
+    pricing: Pricing | None = None
+    """What calls cost; None: nothing has a price."""
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -71,6 +78,7 @@ class Step(StrEnum):
 
     AUTHENTICATION = "authentication"
     BODY = "body"
+    LEASE = "lease"
     COUNT = "count"
     CALL = "call"
     OVER = "over"
@@ -91,3 +99,5 @@ class CallResult(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     finish_reason: str | None = None
     output_bytes: int = 0
+    denied: Denied | None = None
+    """The limit that had nothing left: for any target, or, where the response has begun, for more output."""

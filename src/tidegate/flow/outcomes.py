@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.domain.outcome import FinishReason, Outcome
 from tidegate.domain.upstream import UpstreamFailure
-from tidegate.errors import ContextLengthExceeded, TidegateError, UpstreamRejected
+from tidegate.errors import BudgetExceeded, ContextLengthExceeded, TidegateError, UpstreamRejected
 from tidegate.flow.facts import CallResult
 
 _LONGEST_CAUSE = 300  # characters in a record: enough for any message of ours, and most of others
@@ -39,7 +39,7 @@ def outcome_of_refusal(error: TidegateError) -> Outcome:
         case 403:
             return Outcome.REJECTED_FORBIDDEN
         case 429:
-            return Outcome.REJECTED_RATE_LIMIT
+            return Outcome.REJECTED_BUDGET if isinstance(error, BudgetExceeded) else Outcome.REJECTED_RATE_LIMIT
         case 500:
             return Outcome.FAILED_INTERNAL
         case 503:
@@ -52,4 +52,7 @@ def cause_of(error: TidegateError | None, result: CallResult | None) -> str | No
     """Give what went wrong in the words for operators: the upstream's failure, else what the client was told."""
     if result is not None and result.failure is not None:
         return result.failure.message[:_LONGEST_CAUSE]
+    if result is not None and result.denied is not None and error is None:
+        denied = result.denied
+        return f"the limit {denied.rule} had {denied.remaining} of {denied.requested} more {denied.resource} for a stream"[:_LONGEST_CAUSE]
     return error.message[:_LONGEST_CAUSE] if error is not None else None

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import assert_never
 
+from tidegate.domain.limits import CounterSpec, Meter, Period, Resource
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.errors import (
+    BudgetExceeded,
     ConcurrencyLimited,
     Draining,
     Forbidden,
@@ -20,32 +22,92 @@ from tidegate.errors import (
     TidegateError,
     UpstreamRateLimited,
 )
-from tidegate.ports import Denied, LimitName
+from tidegate.ports import Denied
 
+_LESS = {
+    Resource.TOKENS: "lower max_tokens or shorten the prompt",
+    Resource.INPUT_TOKENS: "shorten the prompt",
+    Resource.OUTPUT_TOKENS: "lower max_tokens",
+}
+_PERIODS = {
+    Period.HOUR: (3600, "at the next full hour"),
+    Period.DAY: (86_400, "at midnight UTC"),
+    Period.MONTH: (2_678_400, "on the first of the next month (UTC)"),
+}
+_LONGEST_RETRY_S = 3600.0  # a client that waits for longer than this has been forgotten by whoever started it
 _SHOWN_MODELS = 8
 _SHOWN_NAME = 100  # a client's model name is echoed up to here
 
 
 def limit_refusal(denied: Denied, *, capped: bool = True) -> TidegateError:
-    """Say which limit refused; `capped` False for a request whose answer has no length to lower."""
-    match denied.limit:
-        case LimitName.CONCURRENCY:
-            message = f"This key already has {denied.ceiling} requests running, its limit. Wait for one to end, or ask for a higher limit."
-            return ConcurrencyLimited(message, retry_after_s=denied.retry_after_s)
-        case LimitName.REQUESTS:
-            message = f"This key has used its {denied.ceiling} requests per minute. Try again in {_seconds(denied.retry_after_s)} s."
-            return RateLimited(message, retry_after_s=denied.retry_after_s)
-        case LimitName.TOKENS:
-            asked = f"The request needs {denied.requested} tokens and the key's limit is {denied.ceiling} tokens per minute"
-            shorter = "lower max_tokens or shorten the prompt" if capped else "send less text at once"
-            if denied.retry_after_s is None:
-                message = f"{asked}: it can never fit. Please {shorter}, or ask for a higher limit."
-                return LimitUnreachable(message, param="max_tokens" if capped else None)
-            wait = _seconds(denied.retry_after_s)
-            message = f"{asked}, of which {denied.remaining} are left now. Try again in {wait} s, or {shorter}."
-            return RateLimited(message, retry_after_s=denied.retry_after_s)
+    """Say which limit refused, and whose it is; `capped` False for a request whose answer has no length to lower."""
+    limit, wait_s = f'the limit "{denied.rule}" of {denied.whose}', denied.retry_after_s
+    match denied.resource:
+        case Resource.CONCURRENCY:
+            message = f"{denied.ceiling} requests run already, as many as {limit} allows. Wait for one to end, or ask for a higher limit."
+            return ConcurrencyLimited(message, retry_after_s=wait_s)
+        case Resource.REQUESTS:
+            message = f"The {denied.ceiling} requests {_window(denied.spec)} of {limit} are used up. {_again(wait_s)}"
+            return RateLimited(message, retry_after_s=wait_s)
+        case Resource.COST:
+            return _budget_refusal(denied)
+        case Resource.TOKENS | Resource.INPUT_TOKENS | Resource.OUTPUT_TOKENS:
+            unit = denied.resource.replace("_", " ")
+            asked = f"The request needs {denied.requested} {unit} and {limit} is {denied.ceiling} {unit} {_window(denied.spec)}"
+            less = _LESS[denied.resource] if capped else "send less text at once"
+            if wait_s is None:
+                message = f"{asked}: it can never fit. Please {less}, or ask for a higher limit."
+                return LimitUnreachable(message, param="max_tokens" if capped and denied.resource is not Resource.INPUT_TOKENS else None)
+            return RateLimited(f"{asked}, of which {denied.remaining} are left now. {_again(wait_s, less)}", retry_after_s=wait_s)
         case _:
-            assert_never(denied.limit)
+            assert_never(denied.resource)
+
+
+def _budget_refusal(denied: Denied) -> BudgetExceeded:
+    """A budget is not waited for: say when its period ends, and let SDKs wait only where that is within the hour."""
+    of_which = f"{_amount(denied.remaining)} of the {_amount(denied.ceiling)} {_window(denied.spec)}"
+    asked = f'The request may cost {_amount(denied.requested)} and the budget "{denied.rule}" of {denied.whose} has {of_which} left'
+    wait_s = denied.retry_after_s
+    if wait_s is None:
+        return BudgetExceeded(f"{asked}: it can never fit. Please lower max_tokens or shorten the prompt, or ask for a higher budget.")
+    length_s, begins = _PERIODS[denied.spec.period]
+    when = f"{begins}, in {_duration(wait_s)}" if wait_s <= length_s else f"in {_duration(wait_s)}, for what was spent beyond it"
+    message = f"{asked}. It begins anew {when}; or ask for a higher budget."
+    return BudgetExceeded(message, retry_after_s=wait_s if wait_s <= _LONGEST_RETRY_S else None)
+
+
+def _window(spec: CounterSpec) -> str:
+    match spec.meter:
+        case Meter.SLIDING:
+            return f"in any {spec.span_s:g} s"
+        case Meter.GCRA:
+            return f"per {spec.span_s:g} s ({max(1, spec.burst)} at once)"
+        case Meter.CALENDAR:
+            return f"per {spec.period}"
+        case Meter.PLACES:
+            return "at once"
+        case _:
+            assert_never(spec.meter)
+
+
+def _again(wait_s: float | None, otherwise: str = "ask for a higher limit") -> str:
+    return f"Try again in {_duration(wait_s or 0.0)}, or {otherwise}."
+
+
+def _duration(seconds: float) -> str:
+    """Write a wait in the words of people, rounded up."""
+    whole = math.ceil(seconds)
+    for unit, length, least in (("d", 86_400, 2), ("h", 3600, 2), ("min", 60, 2)):
+        if whole >= least * length:
+            return f"{-(-whole // length)} {unit}"
+    return f"{whole} s"
+
+
+def _amount(micro: int) -> str:
+    """Write money without its currency: at least two decimals, and as many as are not zero."""
+    whole, part = divmod(micro, 1_000_000)
+    decimals = f"{part:06d}".rstrip("0")
+    return f"{whole:,}.{decimals:0<2}"
 
 
 def _seconds(wait_s: float | None) -> int:

@@ -1,7 +1,8 @@
 """One request from its head to its record. Read this file and you have seen the system.
 
     authenticate -> read the body -> parse, match a route -> admit -> shape -> cache -> plan -> estimate, reserve -> call -> settle, record
-                                        (a /tokenize or /v1/models request is answered after `admit`)
+                    (`admit` and `reserve` may each wait once for a lease of a limit that is shared with other processes)
+                                        (a request that only counts, and /v1/models, is answered after `admit`)
 
 The plan stands before the estimate, so that what is sent is what is reserved. A call that no target could answer ends with a prepared
 answer where there is one.
@@ -12,26 +13,33 @@ attempt starts after the commit point; early or repeated timers do nothing; shif
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Literal, assert_never
 
+from tidegate.domain.limits import Demand, LimitSubject, Resource
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.upstream import Route
-from tidegate.domain.usage import Evidence, Usage
+from tidegate.domain.usage import Evidence
 from tidegate.errors import ClientError, Overloaded, TidegateError
 from tidegate.flow.actions import (
     Action,
     Answer,
     Authenticate,
+    AwaitLease,
     CountTokens,
     Finish,
+    HoldCost,
     InterruptStream,
     ReadBody,
     SendError,
+    TruncateStream,
 )
+from tidegate.flow.allowance import Allowance, allowance_of
 from tidegate.flow.call_flow import CallFlow
+from tidegate.flow.charges import charges_of, with_cost
+from tidegate.flow.counts import answer_count
 from tidegate.flow.degrade import diverted, is_low_confidence, prepared_answer
 from tidegate.flow.events import (
     AttemptCompleted,
@@ -45,20 +53,22 @@ from tidegate.flow.events import (
     DrainExpired,
     DriverFailed,
     Event,
+    LeaseAnswered,
+    OutputReached,
     OutputStarted,
     ReplicaLost,
     TokensCounted,
 )
 from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
-from tidegate.flow.outcomes import cause_of, outcome_of_answer, outcome_of_failure, outcome_of_refusal
+from tidegate.flow.lengths import expected_length, learn_length
+from tidegate.flow.outcomes import outcome_of_answer, outcome_of_failure, outcome_of_refusal
+from tidegate.flow.record import Asked, Ended, record_of, used_by
 from tidegate.flow.refusals import draining, internal_fault, limit_refusal, model_forbidden, model_unknown, no_replica
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
 from tidegate.policy.routing.router import Plan
-from tidegate.ports import Denied, Permit, TokenCount
+from tidegate.ports import Denied, Permit, Short, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption
-from tidegate.wire.openai import model_object, models_list, parse_request, token_count_answer
-
-_OK = 200
+from tidegate.wire.openai import model_object, models_list, parse_request
 
 
 class RequestFlow:
@@ -71,6 +81,8 @@ class RequestFlow:
         self.call: CallFlow | None = None
         self.request: ParsedRequest | None = None
         self.principal: Principal | None = None
+        self.subject: LimitSubject | None = None
+        """Whose limits apply; known in full when the request was parsed."""
         self.record: RequestRecord | None = None
         """Set when the flow is over; the same as in its `Finish`."""
         self._policies = policies
@@ -78,8 +90,15 @@ class RequestFlow:
         self._route: Route | None = None
         self._plan: Plan | None = None
         self._prompt_tokens = 0
+        self._prompt_counted: int | None = None
+        """Tokens of the prompt that are to be held after an exact count was asked for."""
+        self._lease_asked = False
+        """This step has waited for a lease already."""
         self._evidence = Evidence.ESTIMATED
-        self._reserved = 0
+        self._reserved = Demand()
+        self._allowance: Allowance | None = None
+        self._cost_entered = 0
+        """What the books hold for this request."""
         self._prepared: str | None = None
         """How a prepared answer is labelled, if one was given."""
 
@@ -97,7 +116,7 @@ class RequestFlow:
         if self.step is Step.OVER:
             return []
         match event:
-            case OutputStarted() | AttemptCompleted() | AttemptFailed() | ReplicaLost():
+            case OutputStarted() | OutputReached() | AttemptCompleted() | AttemptFailed() | ReplicaLost():
                 return self._during_call(event, now)
             case BodyReceived(body=body):
                 return self._parse(body, now) if self.step is Step.BODY else []
@@ -105,6 +124,8 @@ class RequestFlow:
                 return self._authenticated(principal, now) if self.step is Step.AUTHENTICATION else []
             case TokensCounted(count=count):
                 return self._counted(count, now) if self.step is Step.COUNT else []
+            case LeaseAnswered():
+                return self._lease_answered(now) if self.step is Step.LEASE else []
             case AuthenticationRefused(error=error):
                 return self._reject(error, now) if self.step is Step.AUTHENTICATION else []
             case BodyRefused(error=error):
@@ -130,8 +151,9 @@ class RequestFlow:
 
     def _authenticated(self, principal: Principal, now: float) -> list[Action]:
         self.principal = principal
+        self.subject = LimitSubject(principal.key_id, principal.tenant, principal.user, principal.tier, self.facts.feature)
         if self.facts.operation in (Operation.MODELS, Operation.MODEL):
-            return self._admit(principal, now) or self._answer_models(principal, now)
+            return self._admit(principal, now)
         self.step = Step.BODY
         return [ReadBody()]
 
@@ -146,18 +168,39 @@ class RequestFlow:
             return self._reject(model_unknown(parsed.model, self._policies.routes.listed_models), now)
         if not self._policies.routes.allows(self.principal.models, parsed.model):
             return self._reject(model_forbidden(parsed.model), now)
-        return self._admit(self.principal, now) or self._shape(parsed, now)
+        key, tenant, user, tier = self.principal.key_id, self.principal.tenant, self.principal.user, self.principal.tier
+        self.subject = LimitSubject(key, tenant, user, tier, self.facts.feature, parsed.model, self._route.pattern)
+        return self._admit(self.principal, now)
 
     def _admit(self, principal: Principal, now: float) -> list[Action]:
-        permit = self._policies.limits.admit(principal.key_id, principal.limits, now=now)
+        assert self.subject is not None
+        permit = self._policies.limits.admit(self.subject, principal.limits, now=now)
+        if isinstance(permit, Short):
+            if not self._lease_asked:
+                return self._await_lease()
+            permit = permit.denied
         if isinstance(permit, Denied):
             return self._reject(limit_refusal(permit), now)
         self.permit = permit
-        return []
+        self._lease_asked = False
+        return self._answer_models(principal, now) if self.request is None else self._shape(self.request, now)
+
+    def _await_lease(self) -> list[Action]:
+        self._lease_asked = True
+        self.step = Step.LEASE
+        return [AwaitLease()]
+
+    def _lease_answered(self, now: float) -> list[Action]:
+        """Ask again for what the leases did not cover."""
+        assert self.principal is not None
+        if self.permit is None:
+            return self._admit(self.principal, now)
+        assert self.request is not None
+        return self._reserve(self.request, now) if self._prompt_counted is None else self._reserve_counted(self.request, now)
 
     def _shape(self, request: ParsedRequest, now: float) -> list[Action]:
         self.request = request = self._policies.shape(request)
-        if request.operation is Operation.TOKENIZE:
+        if self.facts.operation.is_count:
             self.step = Step.COUNT
             return [CountTokens()]
         stored = self._policies.look_up(request)
@@ -178,36 +221,54 @@ class RequestFlow:
         """Hold tokens by the prompt's cheap bound where that is good enough and fits; else count exactly first."""
         assert self.permit is not None
         bound = request.prompt_tokens_bound
-        if bound_is_enough(bound, self.permit.remaining_tokens(now=now)) and self._hold(request, bound, now) is None:
-            return self._start_call(request, now)
+        if bound_is_enough(bound, self.permit.remaining_tokens(now=now)):
+            refused = self._hold(request, bound, now)
+            if refused is None:
+                return self._start_call(request, now)
+            if isinstance(refused, Short) and not self._lease_asked:
+                return self._await_lease()
         self.step = Step.COUNT
         return [CountTokens()]
 
     def _counted(self, count: TokenCount | None, now: float) -> list[Action]:
         assert self.request is not None
-        if self.request.operation is Operation.TOKENIZE:
+        if self.facts.operation.is_count:
             return self._answer_count(count, now)
         prompt_tokens = guess_tokens(len(self.request.body))
         if count is not None:
             prompt_tokens = self._prompt_tokens = count.prompt_tokens
             self._evidence = Evidence.COUNTED if count.exact else Evidence.ESTIMATED
-        denied = self._hold(self.request, prompt_tokens, now)
-        if denied is not None:
-            return self._reject(limit_refusal(denied, capped=self.request.operation is not Operation.EMBEDDING), now)
-        return self._start_call(self.request, now)
+        self._prompt_counted = prompt_tokens
+        return self._reserve_counted(self.request, now)
 
-    def _hold(self, request: ParsedRequest, prompt_tokens: int, now: float) -> Denied | None:
+    def _reserve_counted(self, request: ParsedRequest, now: float) -> list[Action]:
+        assert self._prompt_counted is not None
+        refused = self._hold(request, self._prompt_counted, now)
+        if refused is None:
+            return self._start_call(request, now)
+        if isinstance(refused, Short):
+            if not self._lease_asked:
+                return self._await_lease()
+            refused = refused.denied
+        return self._reject(limit_refusal(refused, capped=request.operation is not Operation.EMBEDDING), now)
+
+    def _hold(self, request: ParsedRequest, prompt_tokens: int, now: float) -> Denied | Short | None:
         """Hold what the request may use; nothing is held when it does not fit."""
         assert self.permit is not None
-        if request.operation is Operation.EMBEDDING:
-            total = prompt_tokens
-        else:
-            ceiling = self.permit.ceiling_tokens()
-            total = estimate(prompt_tokens, self._cap(request), request.choices, ceiling=ceiling).total
-        denied = self.permit.reserve(total, now=now)
-        if denied is None:
-            self._reserved = total
-        return denied
+        assert self.subject is not None
+        demand = Demand(prompt_tokens)
+        if request.operation is not Operation.EMBEDDING:
+            cap, permit = self._cap(request), self.permit
+            ceiling, output_ceiling = permit.ceiling_tokens(), permit.ceiling_output_tokens()
+            expected = expected_length(self._policies.forecast, self.subject, request, cap, now=now)
+            likely = estimate(prompt_tokens, cap, request.choices, ceiling=ceiling, output_ceiling=output_ceiling, expected=expected)
+            demand = Demand(likely.prompt_tokens, likely.completion_tokens)
+        assert self._plan is not None
+        demand = with_cost(demand, self._policies.pricing, request, self._plan.route, at=self.facts.started_at)
+        refused = self.permit.reserve(demand, now=now)
+        if refused is None:
+            self._reserved = demand
+        return refused
 
     def _cap(self, request: ParsedRequest) -> int | None:
         assert self._plan is not None
@@ -215,10 +276,13 @@ class RequestFlow:
         return request.max_completion_tokens if changes is None or changes.max_completion_tokens is None else changes.max_completion_tokens
 
     def _start_call(self, request: ParsedRequest, now: float) -> list[Action]:
-        plan = self._plan
+        plan, permit, facts = self._plan, self.permit, self.facts
         assert plan is not None
+        assert permit is not None
         self.step = Step.CALL
-        self.call = CallFlow(request, plan, self._policies, affinity=self.facts.session)
+        pricing = self._policies.pricing
+        self._allowance = allowance_of(permit, self._reserved, request, self._cap(request), pricing=pricing, at=facts.started_at)
+        self.call = CallFlow(request, plan, self._policies, allowance=self._allowance, affinity=facts.session)
         return self._after_call(self.call.begin(now=now), now)
 
     def _during_call(self, event: CallEvent | ReplicaLost, now: float) -> list[Action]:
@@ -234,10 +298,12 @@ class RequestFlow:
         assert call is not None
         result = call.result
         if result is None:
-            return actions
+            return self._with_cost_held(actions)
         self._learn(call, result, now)
         if call.detached:
             return [*actions, self._finish(Outcome.CLIENT_CANCELLED, 200 if call.committed else 0, None, result, now)]
+        if result.denied is not None:
+            return [*actions, *self._run_out(call, result, result.denied, now)]
         if result.failure is None:
             return [*actions, self._finish(outcome_of_answer(result.finish_reason), 200, None, result, now)]
         if result.committed:
@@ -245,6 +311,27 @@ class RequestFlow:
             outcome = Outcome.MODEL_ERROR if result.failure.in_band else Outcome.FAILED_MID_STREAM
             return [*actions, InterruptStream(broken), self._finish(outcome, 200, broken, result, now)]
         return [*actions, *self._give_up(call, result, now)]
+
+    def _with_cost_held(self, actions: list[Action]) -> list[Action]:
+        """Have the books hold what the call may cost, before it begins and whenever that changes."""
+        allowance = self._allowance
+        if allowance is None or allowance.cost_micro == self._cost_entered:
+            return actions
+        assert self.principal is not None
+        self._cost_entered = allowance.cost_micro
+        return [HoldCost(self.principal.tenant, allowance.cost_micro), *actions]
+
+    def _run_out(self, call: CallFlow, result: CallResult, denied: Denied, now: float) -> list[Action]:
+        """A limit has nothing left: for more of an answer that flows, or for any target that could answer."""
+        if result.committed:
+            finish = self._finish(outcome_of_answer(result.finish_reason), 200, None, result, now)
+            reason: Literal["token_limit", "budget"] = "budget" if denied.resource is Resource.COST else "token_limit"
+            return [TruncateStream(reason, denied.rule, finish.record.usage), finish]
+        assert self.request is not None
+        error = limit_refusal(denied, capped=self.request.operation is not Operation.EMBEDDING)
+        if not call.attempts:
+            return self._reject(error, now)
+        return [SendError(error), self._finish(outcome_of_refusal(error), error.status, error, result, now)]
 
     def _give_up(self, call: CallFlow, result: CallResult, now: float) -> list[Action]:
         """No target could answer, and nothing was sent yet."""
@@ -267,8 +354,12 @@ class RequestFlow:
         policies, plan, route = self._policies, self._plan, self._route
         assert plan is not None
         assert route is not None
-        if policies.degradation is not None and result.failure is None and not call.detached:
+        if policies.degradation is not None and result.failure is None and result.committed and not call.detached:
             policies.degradation.route_answered(route.pattern, now=now)
+        if policies.forecast is not None:
+            assert self.subject is not None
+            assert self.request is not None
+            learn_length(policies.forecast, self.subject, self.request, call, result, now=now)
         classes, failed, features = policies.classes, call.primary_failed, plan.features
         if classes is None or failed is None or features is None or is_low_confidence(plan.degraded):
             return
@@ -291,7 +382,12 @@ class RequestFlow:
         if count is None:
             error = Overloaded("The token counter did not answer in time. Try again, or send a shorter text.", retry_after_s=1.0)
             return self._reject(error, now)
-        return [Answer(token_count_answer(count, None)), self._finish(Outcome.OK, 200, None, None, now)]
+        assert self.request is not None
+        assert self._route is not None
+        assert self.principal is not None
+        facts, tenant = self.facts, self.principal.tenant
+        body = answer_count(self._policies, facts.operation, self.request, self._route, tenant, count, at=facts.started_at)
+        return [Answer(body), self._finish(Outcome.OK, 200, None, None, now)]
 
     def _reject(self, error: TidegateError, now: float) -> list[Action]:
         return [SendError(error), self._finish(outcome_of_refusal(error), error.status, error, None, now)]
@@ -322,73 +418,29 @@ class RequestFlow:
 
     def _finish(self, outcome: Outcome, status: int, error: TidegateError | None, result: CallResult | None, now: float) -> Finish:
         self.step = Step.OVER
-        usage, evidence = self._used(result)
+        at = self.facts.started_at
+        attempts = self.call.attempts if self.call is not None else ()
+        use = used_by(self.call, self.request, result, prompt_tokens=self._prompt_tokens, counted=self._evidence)
+        charges = charges_of(self._policies.pricing, self.request, attempts, use.usage, at=at)
         if self.permit is not None:
             if result is None and self.facts.operation.is_call:
                 self.permit.cancel(now=now)
             else:
-                self.permit.settle(usage.total_tokens, now=now)
-        self.record = self._record(outcome, status, error, result, usage, evidence, now)
-        return Finish(self.record)
-
-    def _used(self, result: CallResult | None) -> tuple[Usage, Evidence]:
-        """Give what the request used, by the best evidence there is."""
-        call, request = self.call, self.request
-        if result is None or call is None or request is None or not call.attempts:
-            return Usage(), Evidence.ESTIMATED
-        if result.usage is not None:
-            return result.usage, Evidence.REPORTED
-        if result.failure is not None and call.first_output_at is None:
-            return Usage(), Evidence.ESTIMATED  # the upstream produced nothing: nothing is charged
-        prompt = self._prompt_tokens or guess_tokens(len(request.body))
-        completion = call.progress.chunks or guess_tokens(result.output_bytes)
-        return Usage(prompt_tokens=prompt, completion_tokens=completion), self._evidence
-
-    def _record(
-        self,
-        outcome: Outcome,
-        status: int,
-        error: TidegateError | None,
-        result: CallResult | None,
-        usage: Usage,
-        evidence: Evidence,
-        now: float,
-    ) -> RequestRecord:
-        facts, call, request, principal = self.facts, self.call, self.request, self.principal
-        choice = call.choice if call is not None else None
-        degraded = self._prepared or (call.degraded if call is not None and status == _OK else None)
-        first_output_at = call.first_output_at if call is not None else None
-        return RequestRecord(
-            request_id=facts.request_id,
-            started_at=facts.started_at,
-            operation=facts.operation,
-            outcome=outcome,
-            status=status,
-            duration_s=now - self._received_at,
-            key_id=principal.key_id if principal is not None else "",
-            tenant=principal.tenant if principal is not None else "",
-            user=principal.user if principal is not None else "",
-            tier=principal.tier if principal is not None else "",
-            model=request.model if request is not None else facts.path_argument,
-            route=self._route.pattern if self._route is not None else "",
-            upstream=choice.replica.upstream if choice is not None else "",
-            upstream_model=choice.model if choice is not None else "",
-            stream=request.stream if request is not None else False,
-            error_code=error.code if error is not None else None,
-            cause=cause_of(error, result),
-            ttft_s=first_output_at - self._received_at if first_output_at is not None else None,
-            upstream_s=sum(attempt.duration_s for attempt in call.attempts) if call is not None else 0.0,
-            usage=usage,
-            evidence=evidence,
-            reserved_tokens=self._reserved,
-            prompt_tokens_bound=request.prompt_tokens_bound if request is not None else 0,
-            finish_reason=result.finish_reason if result is not None else None,
-            chunks=call.progress.chunks if call is not None else 0,
-            degraded=degraded,
-            rule=self._plan.rule if self._plan is not None else "",
-            feature=facts.feature,
-            confidence="low" if is_low_confidence(degraded) else "",
-            attempts=tuple(call.attempts) if call is not None else (),
-            trace_id=facts.trace_id,
-            client_retry=facts.client_retry,
+                self.permit.settle(Demand(use.usage.prompt_tokens, use.usage.completion_tokens, charges.amount_micro), now=now)
+        self.record = record_of(
+            self.facts,
+            principal=self.principal,
+            request=self.request,
+            call=self.call,
+            asked=Asked(
+                self._route.pattern if self._route is not None else "",
+                self._plan.rule if self._plan is not None else "",
+                self._reserved.tokens,
+                now - self._received_at,
+                self._received_at,
+            ),
+            ended=Ended(outcome, status, error, result, self._prepared),
+            use=use,
+            charges=charges,
         )
+        return Finish(self.record)

@@ -70,6 +70,8 @@ class Succession:
         """Among which targets a replica is chosen when the pause is over."""
         self._tries: dict[ReplicaId, int] = {}
         self._exhausted: set[ReplicaId] = set()
+        self._beyond: set[int] = set()
+        """Ranks of targets that need more than the limits have left."""
         self._waited = False
 
     def __repr__(self) -> str:
@@ -104,6 +106,12 @@ class Succession:
             return None
         return Successor(rung if choice.rank == last.rank else Rung.NEXT, choice)
 
+    def instead_of(self, choice: Choice, rung: Rung, *, now: float) -> Successor | None:
+        """Choose another target than one that needs more than the limits have left. Nothing was tried there, so it counts as no attempt."""
+        self._beyond.add(choice.rank)
+        other = self._choose(self._all, self._exhausted, now)
+        return None if other is None else Successor(rung if rung is Rung.FIRST else Rung.NEXT, other)
+
     # ── the ladder ────────────────────────────────────────────────────────────
 
     def _climb(self, failed: Failed, now: float) -> Successor | None:
@@ -136,7 +144,7 @@ class Succession:
     def _smaller(self, failed: Failed, now: float) -> Successor | None:
         assert self._ladder is not None
         target = self._ladder.smaller_for(precise=self._ladder.asks_precision and self._is_precise())
-        if target is None:
+        if target is None or len(self._all) in self._beyond:
             return None
         avoid = {failed.choice.replica.replica} if failed.spoils_replica else set()
         choice = self._pick((target,), self._exhausted | avoid, now)
@@ -175,6 +183,8 @@ class Succession:
 
     def _choose(self, ranks: tuple[int, ...], avoid: set[ReplicaId], now: float) -> Choice | None:
         targets = self._route.targets
+        if self._beyond:
+            ranks = tuple(rank for rank in ranks if rank not in self._beyond)
         choice = self._pick(tuple(targets[rank] for rank in ranks), avoid, now)
         return None if choice is None else Choice(choice.replica, choice.model, ranks[choice.rank])
 

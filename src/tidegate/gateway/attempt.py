@@ -1,8 +1,9 @@
 """One attempt on one replica: bytes from the upstream become events of the flow, and bytes for the client.
 
 A stream is held back until the commit point, usually its first output, so that a failure before that can be retried unseen; after it each
-chunk goes through the codec and out, without an event. A whole answer is held until it is complete. A detached attempt, whose client is
-gone, is read to its end for the sake of its usage: nothing of a stream is sent or held any more.
+chunk goes through the codec and out, without an event, unless its output has used up what is held for it. A whole answer is held until it
+is complete. A detached attempt, whose client is gone, is read to its end for the sake of its usage: nothing of a stream is sent or held any
+more.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from msgspec.structs import replace
 from tidegate.domain.request import ParsedRequest
 from tidegate.domain.units import Headers
 from tidegate.domain.upstream import UpstreamFailure
+from tidegate.flow.actions import TruncateStream
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputStarted
+from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputReached, OutputStarted
 from tidegate.flow.faults import answer_too_large, from_call_failure, not_a_stream, stream_cut, stream_never_began
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.ports import CallFailure, UpstreamCall
@@ -123,6 +125,11 @@ class Attempt:
         if self.codec is not None:
             self.codec.interpose()
 
+    def truncation(self, action: TruncateStream) -> bytes:
+        """Give what ends the stream well, whose attempt was cancelled."""
+        assert self.codec is not None, "only output can be more than is held for it"
+        return self.codec.truncate(action.usage, reason=action.reason, rule=action.rule)
+
     def cancel(self) -> None:
         self.ended = True
         if self.call is not None:
@@ -152,11 +159,14 @@ class Attempt:
             out = codec.feed(chunk)
             progress = self._progress
             progress.at = self._now()
-            progress.chunks = codec.chunks
+            progress.chunks = chunks = codec.chunks
+            progress.text_bytes = text_bytes = codec.text_bytes
             if self.flowing:
                 self._after_output(codec, out)
             else:
                 self._before_output(codec, out)
+            if chunks >= progress.extend_at or text_bytes >= progress.extend_at_bytes:
+                self._more_than_held(codec)
             if codec.done and not self.ended:
                 self._owner.after(_AFTER_DONE_S, self)
         except Exception as fault:  # noqa: BLE001  the driver's outermost frame for what an upstream does
@@ -226,9 +236,15 @@ class Attempt:
         elif self._held_bytes > self._largest_held:
             self._fail(stream_never_began(self._held_bytes))
 
+    def _more_than_held(self, codec: StreamCodec) -> None:
+        """Ask for more. Of an answer that is finished no more will come, and what it has used is settled as it is."""
+        if not self.ended and not codec.complete:
+            self._owner.attempt_event(OutputReached(self.number))
+
     def _end_stream(self, codec: StreamCodec) -> None:
         rest = codec.end()
         self._progress.chunks = codec.chunks
+        self._progress.text_bytes = codec.text_bytes
         if self.flowing:
             self._after_output(codec, rest)
         else:

@@ -16,6 +16,9 @@ _POST = {
     "/v1/completions": Operation.COMPLETION,
     "/v1/embeddings": Operation.EMBEDDING,
     "/tokenize": Operation.TOKENIZE,
+    "/v1/messages/count_tokens": Operation.COUNT_MESSAGES,
+    "/v1/responses/input_tokens": Operation.COUNT_RESPONSES,
+    "/v1/estimate": Operation.ESTIMATE,
 }
 _GET = {"/v1/models": Operation.MODELS}
 _MODEL_PREFIX = "/v1/models/"

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from tidegate.domain.error_object import encode_error
+from tidegate.domain.error_object import ANTHROPIC_PATHS, encode_anthropic_error, encode_error
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation
@@ -182,7 +182,8 @@ class Gateway:
         headers: Headers = (_JSON, (b"x-request-id", request_id.encode()))
         if isinstance(error, MethodNotAllowed):
             headers = (*headers, (b"allow", error.allow.encode()))
-        exchange.respond(error.status, headers, encode_error(error))
+        anthropic = exchange.head.path.startswith(ANTHROPIC_PATHS)
+        exchange.respond(error.status, headers, encode_anthropic_error(error) if anthropic else encode_error(error))
         record = RequestRecord(
             request_id=request_id,
             started_at=self.services.wall_clock(),

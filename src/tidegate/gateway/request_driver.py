@@ -13,27 +13,29 @@ from typing import Protocol, assert_never
 
 from msgspec.structs import replace
 
-from tidegate.domain.error_object import encode_error
+from tidegate.domain.error_object import encode_error_for
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
-from tidegate.domain.request import Operation
 from tidegate.domain.units import Headers, ReplicaId
 from tidegate.errors import TidegateError
 from tidegate.flow.actions import (
     Action,
     Answer,
     Authenticate,
+    AwaitLease,
     CancelAttempt,
     CountTokens,
     Detach,
     EndStream,
     Finish,
+    HoldCost,
     InterruptStream,
     ReadBody,
     Relay,
     Reply,
     SendError,
     StartAttempt,
+    TruncateStream,
 )
 from tidegate.flow.events import (
     Authenticated,
@@ -45,6 +47,7 @@ from tidegate.flow.events import (
     DrainExpired,
     DriverFailed,
     Event,
+    LeaseAnswered,
     ReplicaLost,
     TokensCounted,
 )
@@ -64,8 +67,10 @@ _log = logging.getLogger("tidegate.gateway")
 _JSON = (b"content-type", b"application/json")
 _EVENT_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
 _NEVER = float("inf")
+_GUESS_S = 0.1  # before a deadline the counter gives up on the process and guesses
+_LEASE_DEADLINE_S = 0.25  # five exchanges: by then the store has answered, or is away
 _COUNT_DEADLINE_S = 2.0  # for a limit: beyond it a guess serves
-_TOKENIZE_DEADLINE_S = 20.0  # for /tokenize: the count is the answer
+_ANSWER_DEADLINE_S = 20.0  # for /tokenize and its like: the count is the answer
 
 
 class DriverOwner(Protocol):
@@ -232,8 +237,8 @@ class RequestDriver:
 
     def _do(self, action: Action) -> None:
         match action:
-            case Authenticate():
-                self._authenticate(action)
+            case Authenticate() | CountTokens() | AwaitLease():
+                self._ask(action)
             case ReadBody():
                 self._exchange.read_body()
             case StartAttempt():
@@ -251,15 +256,14 @@ class RequestDriver:
                 self._exchange.respond(200, _labelled((*head, *self._own_headers()), action.degraded), action.body)
             case SendError():
                 self._send_error(action)
-            case InterruptStream():
-                self._exchange.send(encode_error_event(action.error))
-                self._exchange.finish()
+            case InterruptStream() | TruncateStream():
+                self._break_off(action)
             case CancelAttempt():
                 self._cancel_attempt()
             case Detach():
                 self._detach()
-            case CountTokens():
-                self._owner.tasks.start(self._count_tokens())
+            case HoldCost():
+                self._hold_cost(action)
             case _:
                 assert_never(action)
 
@@ -308,6 +312,18 @@ class RequestDriver:
             self._exchange.send(heartbeat(self._services.wall_clock(), self._heartbeats))
         self._heartbeat_at = due_at
 
+    def _ask(self, action: Authenticate | CountTokens | AwaitLease) -> None:
+        """Find something out; the flow goes on with the answer."""
+        if isinstance(action, Authenticate):
+            self._authenticate(action)
+        else:
+            self._owner.tasks.start(self._count_tokens() if isinstance(action, CountTokens) else self._await_lease())
+
+    def _hold_cost(self, action: HoldCost) -> None:
+        costs, facts = self._services.costs, self.flow.facts
+        if costs is not None:
+            costs.hold(facts.request_id, facts.started_at, action.tenant, action.cost_micro, at=self._services.wall_clock())
+
     def _authenticate(self, action: Authenticate) -> None:
         verdict = self._services.authenticator.known(action.credential, now=self.now())
         if verdict is None:
@@ -328,11 +344,11 @@ class RequestDriver:
     async def _count_tokens(self) -> None:
         request = self.flow.request
         assert request is not None, "a flow counts what it has parsed"
-        deadline_s = _TOKENIZE_DEADLINE_S if request.operation is Operation.TOKENIZE else _COUNT_DEADLINE_S
+        deadline_s = _ANSWER_DEADLINE_S if self.flow.facts.operation.is_count else _COUNT_DEADLINE_S
         count: TokenCount | None = None
         try:
             async with asyncio.timeout(deadline_s):
-                count = await self._services.counter.count(request, deadline_s=deadline_s)
+                count = await self._services.counter.count(request, deadline_s=deadline_s - _GUESS_S)
         except TimeoutError:
             _log.warning("count.timed_out request_id=%s", self.flow.facts.request_id)
         except TidegateError as problem:
@@ -341,6 +357,16 @@ class RequestDriver:
             self.crashed(fault)
             return
         self._feed(TokensCounted(count))
+
+    async def _await_lease(self) -> None:
+        leases = self._services.leases
+        if leases is not None:
+            try:
+                await leases.replenished(deadline_s=_LEASE_DEADLINE_S)
+            except Exception as fault:  # noqa: BLE001  outermost frame of the task: see `crashed`
+                self.crashed(fault)
+                return
+        self._feed(LeaseAnswered())
 
     def _start_attempt(self, action: StartAttempt) -> None:
         flow, services = self.flow, self._services
@@ -383,17 +409,31 @@ class RequestDriver:
         if held:
             self._exchange.send(held)
 
+    def _break_off(self, action: InterruptStream | TruncateStream) -> None:
+        if isinstance(action, InterruptStream):
+            self._exchange.send(encode_error_event(action.error))
+        else:
+            assert self._attempt is not None
+            self._exchange.send(self._attempt.truncation(action))
+        self._exchange.finish()
+
     def _reply(self, action: Reply) -> None:
         assert self._attempt is not None
-        attempt = self._attempt
-        self._exchange.respond(attempt.status, self._answer_headers(attempt, action.degraded), attempt.commit())
+        attempt, record = self._attempt, self.flow.record
+        headers = self._answer_headers(attempt, action.degraded)
+        if record is not None and record.price_version:  # a whole answer is known to the end before any of it is sent
+            headers = (*headers, (b"x-tidegate-cost-micro", b"%d" % record.cost_micro))
+        self._exchange.respond(attempt.status, headers, attempt.commit())
 
     def _send_error(self, action: SendError) -> None:
         error = action.error
-        self._exchange.respond(error.status, (*self._own_headers(), *refusal_headers(error)), encode_error(error))
+        headers = (*self._own_headers(), *refusal_headers(error))
+        self._exchange.respond(error.status, headers, encode_error_for(self.flow.facts.operation, error))
 
     def _finish(self, action: Finish) -> None:
         self._services.recorder.record(action.record)
+        if self._services.calibration is not None:
+            self._services.calibration.finished(action.record, self.flow.request, now=self.now())
         self._close()
 
     def _close(self) -> None:
@@ -414,10 +454,9 @@ class RequestDriver:
     def _own_headers(self) -> Headers:
         flow = self.flow
         identity = ((b"x-request-id", flow.facts.request_id.encode()), (b"traceparent", self._traceparent))
-        if flow.principal is None:
+        if flow.principal is None or flow.subject is None:
             return identity
-        limits = self._services.policies.limits
-        state = limits.state(flow.principal.key_id, flow.principal.limits, now=self.now())
+        state = self._services.policies.limits.state(flow.subject, flow.principal.limits, now=self.now())
         return (*identity, *limit_headers(state))
 
 

@@ -9,7 +9,8 @@ import msgspec
 from tidegate.domain.units import Headers, ReplicaId
 from tidegate.domain.upstream import ReplicaStatus
 from tidegate.flow.facts import Policies
-from tidegate.ports import Authenticator, Recorder, TokenCounter, UpstreamClient
+from tidegate.gateway.calibration import Calibration
+from tidegate.ports import Authenticator, CostKeeper, LeaseKeeper, Recorder, TokenCounter, UpstreamClient
 from tidegate.wire.dialects import Dialect
 
 
@@ -46,6 +47,12 @@ class Services(msgspec.Struct, frozen=True):
     held_stream_bytes: int = 1_048_576
     """What a stream may send before its first output and is held back so that the call can still be retried unseen."""
     streams: StreamSettings = StreamSettings()
+    leases: LeaseKeeper | None = None
+    """Where limits are shared with other processes; None: no limit of this process is."""
+    costs: CostKeeper | None = None
+    """None: no books are kept."""
+    calibration: Calibration | None = None
+    """Learns from finished requests; None: nothing is learned."""
 
 
 class Readiness(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
-"""Keeps one auxiliary process running: the counting process.
+"""Keeps one auxiliary process running: the counting process, the ledger process.
 
-The gateway works without it (counts become estimates), so its death is never fatal: it is started again after a growing pause, for ever.
+The gateway works without it (counts become estimates, limits follow their `on_store_down`), so its death is never fatal: it is started
+again after a growing pause, for ever.
 Its standard input is its lifeline: the process ends when this one does, however that happens.
 """
 
@@ -8,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -31,9 +33,13 @@ class CompanionStatistics(msgspec.Struct, frozen=True):
 class Companion:
     """One child process, from `run` until that is cancelled."""
 
-    def __init__(self, name: str, command: Sequence[str], *, policy: RestartPolicy = POLICY) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], *, policy: RestartPolicy = POLICY, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`environment` is added to this process's own: for what a command line would show to everybody."""
         self._name = name
         self._command = tuple(command)
+        self._environment = dict(environment or {})
         self._restarts = Restarts(policy)
         self._process: asyncio.subprocess.Process | None = None
 
@@ -62,7 +68,11 @@ class Companion:
     async def _one_life(self) -> str:
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                env=os.environ | self._environment,
             )
         except OSError as error:
             return f"could not be started ({error})"

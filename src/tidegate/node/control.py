@@ -41,6 +41,8 @@ class Start(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     engine: EngineState | None
     counter_socket: str | None
     log_format: str
+    ledger_socket: str | None = None
+    """Where the ledger process serves; None where none is needed."""
 
 
 class EngineChanged(msgspec.Struct, frozen=True, tag=True):

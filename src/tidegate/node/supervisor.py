@@ -1,7 +1,7 @@
 """The process that `tidegate up` and `tidegate serve` become: it owns the sockets and every other process of the node.
 
-Order of the start: sockets, admin port, counting process, local engine, workers. Order of the end, at SIGINT or SIGTERM: not ready;
-workers drain (they need the engine and the counting process); then engine, counting process, admin port. A second signal ends everything
+Order of the start: sockets, admin port, counting and ledger process, local engine, workers. Order of the end, at SIGINT or SIGTERM: not
+ready; workers drain (they need the others); then engine, counting and ledger process, admin port. A second signal ends everything
 at once. SIGHUP reloads the configuration, all or nothing. No process outlives this one: workers end with their control channel, the
 others with their standard input.
 """
@@ -25,6 +25,7 @@ from tidegate.adapters.counting.frames import MAX_SOCKET_PATH_BYTES
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.adapters.engine.supervisor import EngineSupervisor
 from tidegate.adapters.records.lines import LogFormat
+from tidegate.adapters.wall_clock import wall_clock
 from tidegate.admin.server import AdminServer
 from tidegate.admin.view import CountingSnapshot, EngineSnapshot, NodePhase, NodeSnapshot, ReloadSnapshot
 from tidegate.config.reload import reload_obstacles
@@ -35,6 +36,7 @@ from tidegate.node import control, sockets
 from tidegate.node.companion import Companion
 from tidegate.node.engine import engine_settings
 from tidegate.node.exits import Exit
+from tidegate.node.ledger_settings import LEDGER_POLICY, ledger_environment, needs_ledger
 from tidegate.node.state_directory import Endpoints, forget_endpoints, held, make_private, write_endpoints
 from tidegate.node.worker_link import WORKER_COMMAND
 from tidegate.node.worker_pool import WorkerPool, WorkerSlot
@@ -66,6 +68,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the key database in the state directory."""
     worker_command: Sequence[str] = WORKER_COMMAND
     counting_command: Sequence[str] = (sys.executable, "-m", "tidegate.adapters.counting.process")
+    ledger_command: Sequence[str] = (sys.executable, "-m", "tidegate.node.ledger")
 
 
 class Supervisor:
@@ -87,6 +90,8 @@ class Supervisor:
         self._counting: Companion | None = None
         self._pool: WorkerPool | None = None
         self._counter_socket: Path | None = None
+        self._ledger: Companion | None = None
+        self._ledger_socket: Path | None = None
 
     def __repr__(self) -> str:
         return f"Supervisor({self._phase}, {self._pool.snapshots() if self._pool is not None else ()})"
@@ -123,8 +128,9 @@ class Supervisor:
             _LOG.warning("node.stop_forced running requests are cut")
             if self._pool is not None:
                 self._pool.kill()
-            if self._counting is not None:
-                self._counting.kill()
+            for companion in (self._counting, self._ledger):
+                if companion is not None:
+                    companion.kill()
         self._stopping.set()
 
     def reload(self) -> None:
@@ -152,7 +158,9 @@ class Supervisor:
         pool = self._pool = WorkerPool(listeners, first_message=self._first_message, command=self._options.worker_command)
         async with asyncio.TaskGroup() as tasks:
             serving_admin = tasks.create_task(admin.serve(), name="admin")
-            counting = tasks.create_task(self._start_counting().run(), name="counting")
+            companions = [tasks.create_task(self._start_counting().run(), name="counting")]
+            if needs_ledger(self._configuration):
+                companions.append(tasks.create_task(self._start_ledger().run(), name="ledger"))
             chores = [
                 tasks.create_task(self._refresh_statistics(pool), name="statistics"),
                 tasks.create_task(self._pass_on_engine_changes(pool), name="engine-changes"),
@@ -166,7 +174,7 @@ class Supervisor:
                 await self._stopping.wait()
             finally:
                 await self._end(pool, listeners)
-                for chore in (*chores, counting):
+                for chore in (*chores, *companions):
                     chore.cancel()
                 admin.stop()
                 await serving_admin
@@ -232,6 +240,7 @@ class Supervisor:
             engine=self._engine_state,
             counter_socket=None if self._counter_socket is None else str(self._counter_socket),
             log_format=str(self._options.log_format),
+            ledger_socket=None if self._ledger_socket is None else str(self._ledger_socket),
         )
 
     def _choose_counter_socket(self, cleanup: contextlib.ExitStack) -> Path:
@@ -251,6 +260,15 @@ class Supervisor:
         arguments = ("--socket", str(self._counter_socket), "--max-body-bytes", str(limit))
         self._counting = Companion("counting", (*self._options.counting_command, *arguments))
         return self._counting
+
+    def _start_ledger(self) -> Companion:
+        assert self._counter_socket is not None
+        socket_path = self._ledger_socket = self._counter_socket.with_name("ledger.sock")
+        arguments = ("--socket", str(socket_path), "--log-format", str(self._options.log_format))
+        environment = ledger_environment(self._configuration, self._state_directory, started_at=wall_clock())
+        command = (*self._options.ledger_command, *arguments)
+        self._ledger = Companion("ledger", command, policy=LEDGER_POLICY, environment=environment)
+        return self._ledger
 
     async def _start_engine(self) -> None:
         if not self._configuration.local_engine.enabled:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import uvloop
+from msgspec.structs import replace
 
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.adapters.records.lines import LogFormat
@@ -90,6 +91,7 @@ class OpenWorker(Protocol):
         engine: EngineState | None,
         counter_socket: Path | None,
         log_format: LogFormat = LogFormat.LOGFMT,
+        ledger_socket: Path | None = None,
     ) -> Worker: ...
 
 
@@ -220,13 +222,8 @@ class WorkerProcess:
         """Join what the worker and its server report; the server's keys are its own."""
         mine = self._worker.statistics()
         levels, counters = self._server.figures()
-        return WorkerStatistics(
-            ready=mine.ready and not self._stopping.is_set(),
-            requests=mine.requests,
-            levels=levels | mine.levels,
-            counters=counters | mine.counters,
-            upstreams=mine.upstreams,
-        )
+        ready = mine.ready and not self._stopping.is_set()
+        return replace(mine, ready=ready, levels=levels | mine.levels, counters=counters | mine.counters)
 
 
 def _spare_the_collector() -> None:
@@ -265,6 +262,7 @@ async def serve(
             engine=start.engine,
             counter_socket=None if start.counter_socket is None else Path(start.counter_socket),
             log_format=LogFormat(start.log_format),
+            ledger_socket=None if start.ledger_socket is None else Path(start.ledger_socket),
         )
     except ConfigurationError as error:
         await channel.send(control.StartRefused(error.message))

@@ -18,17 +18,20 @@ from tidegate.flow.actions import (
     Action,
     Answer,
     Authenticate,
+    AwaitLease,
     CancelAttempt,
     CountTokens,
     Detach,
     EndStream,
     Finish,
+    HoldCost,
     InterruptStream,
     ReadBody,
     Relay,
     Reply,
     SendError,
     StartAttempt,
+    TruncateStream,
 )
 from tidegate.flow.events import (
     AttemptCompleted,
@@ -39,6 +42,8 @@ from tidegate.flow.events import (
     ClientLeft,
     DrainExpired,
     Event,
+    LeaseAnswered,
+    OutputReached,
     OutputStarted,
     ReplicaLost,
     TokensCounted,
@@ -199,14 +204,17 @@ class Client:
                 self.feed(BodyReceived(self.request.body))
             case CountTokens():
                 self._simulation.at(self._simulation.now + self._simulation.scenario.count_takes_s, self._count)
+            case AwaitLease():
+                simulation = self._simulation
+                simulation.at(simulation.now + simulation.scenario.lease_takes_s, self.feed, LeaseAnswered())
             case StartAttempt():
                 self._start(action)
             case CancelAttempt():
                 self._attempt = 0
             case Finish():
                 del self._simulation.running[self._index]
-            case Detach() | Relay() | Reply() | EndStream() | Answer() | SendError() | InterruptStream():
-                pass  # the simulated client only needs to see it in the trace
+            case Detach() | Relay() | Reply() | EndStream() | Answer() | SendError() | InterruptStream() | TruncateStream() | HoldCost():
+                pass  # it need only be seen in the trace
             case _:
                 assert_never(action)
 
@@ -230,11 +238,12 @@ class Client:
             return  # the attempt was cancelled: its socket is closed
         step = script[position]
         if isinstance(step, Output):
-            self._progress()
+            self._progress(len(step.text.encode()))
             self._tell_output(attempt)
+            self._tell_reached(attempt)
         else:
             if isinstance(step, Complete) and self._is_stream():
-                self._progress(output=False)
+                self._progress(None)
                 self._tell_output(attempt)
             self._tell(attempt, step)
         self._play(attempt, script, position + 1)
@@ -247,11 +256,21 @@ class Client:
     def _is_stream(self) -> bool:
         return self.flow.request is not None and self.flow.request.stream
 
-    def _progress(self, *, output: bool = True) -> None:
+    def _tell_reached(self, attempt: int) -> None:
         call = self.flow.call
         assert call is not None
-        call.progress.at = self._simulation.now
-        call.progress.chunks += output
+        if call.progress.tokens >= call.progress.extend_at:
+            self.feed(OutputReached(attempt))
+
+    def _progress(self, text_bytes: int | None) -> None:
+        """Note a piece of the stream; `None`: one without output."""
+        call = self.flow.call
+        assert call is not None
+        progress = call.progress
+        progress.at = self._simulation.now
+        if text_bytes is not None:
+            progress.chunks += 1
+            progress.text_bytes += text_bytes
 
     def _tell(self, attempt: int, step: Connect | Respond | Complete | Reject | ErrorEvent | Break | Cut) -> None:
         call = self.flow.call

@@ -10,6 +10,7 @@ from random import Random
 
 import msgspec
 
+from tidegate.domain.limits import LimitRule
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import ReplicaId, UpstreamName
@@ -19,7 +20,10 @@ from tidegate.flow.facts import Policies
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.degradation.answers import Degradation, HeldAnswer
 from tidegate.policy.degradation.class_health import ClassHealth, ClassSettings
-from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.metering.counter import CounterSource
+from tidegate.policy.metering.limiter import Limiter
+from tidegate.policy.metering.local_counters import LocalCounters
+from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.policy.resilience.retry import RetryPolicy
@@ -29,7 +33,7 @@ from tidegate.policy.routing.router import ReadFeatures, Router, RouteSettings
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.routing.rules import Rule
 from tidegate.policy.shaping.identity import shape
-from tidegate.ports import CallFailure, RuleBook
+from tidegate.ports import CallFailure, Forecast, RuleBook
 from tidegate.wire.features import read_features
 
 
@@ -46,9 +50,10 @@ class Respond(msgspec.Struct, frozen=True, tag=True):
 
 
 class Output(msgspec.Struct, frozen=True, tag=True):
-    """One piece of a stream with some output in it."""
+    """One piece of a stream with some output in it; `text` needs no escapes in JSON."""
 
     after_s: float = 0.02
+    text: str = "word "
 
 
 class Complete(msgspec.Struct, frozen=True, tag=True):
@@ -158,7 +163,13 @@ class Scenario(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...]
     listed_models: tuple[str, ...] = ("m",)
     retry: RetryPolicy = RetryPolicy()
+    limit_rules: tuple[LimitRule, ...] = ()
+    forecast: Forecast | None = None
+    """One that learns nothing, so that the next run of the scenario is like this one."""
+    pricing: Pricing | None = None
     count_takes_s: float = 1 / 256
+    lease_takes_s: float = 1 / 128
+    """Until the next exchange with the store of shared limits is done."""
     drain_at_s: float | None = None
     seed: int = 7
     resilience: Resilience = Resilience()
@@ -174,11 +185,15 @@ class Scenario(msgspec.Struct, frozen=True):
         return calls[attempt - 1] if attempt <= len(calls) else ()
 
     def policies(
-        self, *, shape: Callable[[ParsedRequest], ParsedRequest] = shape, look_up: Callable[[ParsedRequest], bytes | None] = look_up
+        self,
+        *,
+        shape: Callable[[ParsedRequest], ParsedRequest] = shape,
+        look_up: Callable[[ParsedRequest], bytes | None] = look_up,
+        counters: CounterSource | None = None,
     ) -> Policies:
         wanted = self.resilience
         return Policies(
-            limits=MemoryLimitStore(),
+            limits=Limiter(LocalCounters() if counters is None else counters, self.limit_rules),
             routes=RouteTable(self.routes, self.listed_models),
             fleet=Fleet(self.replicas),
             retry=self.retry,
@@ -191,6 +206,8 @@ class Scenario(msgspec.Struct, frozen=True):
             leave=wanted.leave,
             commit_after_s=wanted.commit_after_s,
             degradation=self._degradation(),
+            forecast=self.forecast,
+            pricing=self.pricing,
             classes=ClassHealth(wanted.classes) if wanted.classes else None,
         )
 

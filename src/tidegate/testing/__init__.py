@@ -33,6 +33,7 @@ from tidegate.mock.settings import ColdStart, MockSettings, Window
 from tidegate.mock.threaded import ThreadedUpstream
 from tidegate.testing.gateway_process import GatewayProcess
 from tidegate.testing.manual_clock import ManualClock
+from tidegate.testing.postgres_server import PostgresServer
 from tidegate.testing.redis_server import RedisServer
 from tidegate.testing.virtual_time import VirtualDeadlockError, VirtualTimeLoop, run_virtual
 
@@ -46,6 +47,7 @@ __all__ = [
     "GatewayProcess",
     "ManualClock",
     "MockSettings",
+    "PostgresServer",
     "ReceivedRequest",
     "RedisServer",
     "RetryAfter",

@@ -61,12 +61,7 @@ class _Gathered:
 
 def read_features(request: ParsedRequest) -> PromptFeatures:
     """Give the features of a chat, completion or embedding request that was parsed."""
-    gathered = _Gathered()
-    if request.operation is Operation.CHAT:
-        _gather_conversation(CONVERSATION.decode(request.body), gathered)
-    else:
-        plain = PLAIN.decode(request.body)
-        _gather_prompts(plain.prompt if request.operation is Operation.COMPLETION else plain.input, gathered)
+    gathered = _gather(request)
     inside = _LINE_FEED.join(gathered.texts)
     text, read_bytes = _sample(inside)
     statistics = measure(text)
@@ -77,6 +72,21 @@ def read_features(request: ParsedRequest) -> PromptFeatures:
     if 0 < request.prompt_tokens_bound < guess:
         guess = request.prompt_tokens_bound  # which is proven
     return PromptFeatures(guess, frozenset(traits), _shares(statistics))
+
+
+def prompt_text(request: ParsedRequest) -> str:
+    """Give what of a prompt is looked at: all of its text, or the beginning and the end of a long one."""
+    return _sample(_LINE_FEED.join(_gather(request).texts))[0]
+
+
+def _gather(request: ParsedRequest) -> _Gathered:
+    gathered = _Gathered()
+    if request.operation is Operation.CHAT:
+        _gather_conversation(CONVERSATION.decode(request.body), gathered)
+    else:
+        plain = PLAIN.decode(request.body)
+        _gather_prompts(plain.prompt if request.operation is Operation.COMPLETION else plain.input, gathered)
+    return gathered
 
 
 def _shares(statistics: TextStatistics) -> tuple[tuple[str, float], ...]:

@@ -29,9 +29,31 @@ class AnswerHead(msgspec.Struct, gc=False):
 ANSWER = msgspec.json.Decoder(AnswerHead)
 
 
+_NO_TEXT = msgspec.Raw(b'""')
+
+
+class FunctionGlance(msgspec.Struct, gc=False):
+    arguments: msgspec.Raw = _NO_TEXT
+
+
+class ToolCallGlance(msgspec.Struct, gc=False):
+    function: FunctionGlance | None = None
+
+
+class DeltaGlance(msgspec.Struct, gc=False):
+    """The texts stay raw: their size is looked at, not what they say."""
+
+    content: msgspec.Raw = _NO_TEXT
+    reasoning_content: msgspec.Raw = _NO_TEXT
+    reasoning: msgspec.Raw = _NO_TEXT
+    tool_calls: list[ToolCallGlance] | None = None
+
+
 class ChoiceGlance(msgspec.Struct, gc=False):
     index: int = 0
     finish_reason: object = None
+    delta: DeltaGlance | None = None
+    text: msgspec.Raw = _NO_TEXT
 
 
 class StreamGlance(msgspec.Struct, gc=False):

@@ -15,7 +15,7 @@ import math
 import re
 
 from tidegate.domain.units import Headers
-from tidegate.errors import LimitUnreachable, TidegateError, Unauthenticated
+from tidegate.errors import BudgetExceeded, LimitUnreachable, TidegateError, Unauthenticated
 from tidegate.ports import LimitState, WindowState
 
 MAX_RETRY_AFTER_S = 3600.0
@@ -73,30 +73,26 @@ def _allowed(headers: Headers, names: frozenset[bytes]) -> Headers:
 
 
 def limit_headers(state: LimitState) -> Headers:
-    """Say where the caller stands in its windows; nothing for a window without a ceiling."""
+    """Say where the caller stands: of requests and of tokens the limit with the least left, and every window by its rule's name."""
     requests, tokens = state.requests, state.tokens
     if requests is None and tokens is None:
         return ()
     headers: list[tuple[bytes, bytes]] = []
-    policies: list[bytes] = []
-    standings: list[bytes] = []
     if requests is not None:
         headers += (
             (b"x-ratelimit-limit-requests", b"%d" % requests.ceiling),
             (b"x-ratelimit-remaining-requests", b"%d" % _remaining(requests)),
             (b"x-ratelimit-reset-requests", _reset_value(requests.reset_s)),
         )
-        policies.append(b'"rpm";q=%d;w=60' % requests.ceiling)
-        standings.append(b'"rpm";r=%d;t=%d' % (_remaining(requests), math.ceil(requests.reset_s)))
     if tokens is not None:
         headers += (
             (b"x-ratelimit-limit-tokens", b"%d" % tokens.ceiling),
             (b"x-ratelimit-remaining-tokens", b"%d" % _remaining(tokens)),
             (b"x-ratelimit-reset-tokens", _reset_value(tokens.reset_s)),
         )
-        policies.append(b'"tpm";q=%d;w=60' % tokens.ceiling)
-        standings.append(b'"tpm";r=%d;t=%d' % (_remaining(tokens), math.ceil(tokens.reset_s)))
-    headers += ((b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(standings)))
+    policies = ", ".join([f'"{window.rule}";q={window.ceiling};w={window.span_s}' for window in state.windows])
+    standings = ", ".join([f'"{window.rule}";r={_remaining(window)};t={math.ceil(window.reset_s)}' for window in state.windows])
+    headers += ((b"ratelimit-policy", policies.encode()), (b"ratelimit", standings.encode()))
     return tuple(headers)
 
 
@@ -115,7 +111,7 @@ def refusal_headers(error: TidegateError) -> Headers:
     headers: Headers = (_JSON,)
     if error.retry_after_s is not None:
         headers = (*headers, (b"retry-after", retry_after_value(error.retry_after_s)))
-    if isinstance(error, LimitUnreachable):
+    if isinstance(error, LimitUnreachable | BudgetExceeded):
         headers = (*headers, (b"x-should-retry", b"false"))
     if isinstance(error, Unauthenticated):
         headers = (*headers, (b"www-authenticate", b"Bearer"))

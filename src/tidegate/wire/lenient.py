@@ -82,7 +82,15 @@ def read_usage(value: object) -> Usage | None:
         completion_tokens=completion,
         cached_tokens=count(member(value.get("prompt_tokens_details"), "cached_tokens")),
         reasoning_tokens=count(member(value.get("completion_tokens_details"), "reasoning_tokens")),
+        cache_write_tokens=_cache_writes(value),
     )
+
+
+def _cache_writes(usage: dict[str, object]) -> int:
+    """Find the tokens put into a provider's cache: OpenRouter's name for them, or Anthropic's, which DashScope has among the details."""
+    details = usage.get("prompt_tokens_details")
+    written = count(member(details, "cache_write_tokens")) or count(member(details, "cache_creation_input_tokens"))
+    return written or count(usage.get("cache_creation_input_tokens"))
 
 
 def in_band_error(value: object, *, named_error: bool = False) -> object:

@@ -71,6 +71,18 @@ def chat_bound(body: bytes, *, has_tools: bool, has_parts: bool) -> int:
     return bound
 
 
+def pictures_in(body: bytes) -> int:
+    """Count the pictures of a conversation."""
+    if b'"image_url"' not in body:
+        return 0
+    try:
+        conversation = _CONVERSATION.decode(body)
+    except msgspec.ValidationError:
+        return 0  # parts of unknown shape: whoever answers them knows better
+    contents = (message.content for message in conversation.messages)
+    return sum(bool(bytes(part.image_url)) for parts in contents if isinstance(parts, list) for part in parts)
+
+
 def _picture_difference(body: bytes) -> int:
     """Sum up, over the pictures in a body, their allowance less the bytes of their address."""
     try:

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.config.environment import LOCAL, is_pattern
-from tidegate.config.schema import AffinityName, Configuration, LimitsSection, ReplicaSection, TimeoutsSection, UpstreamSection
+from tidegate.config.schema import AffinityName, Configuration, ReplicaSection, TimeoutsSection, UpstreamSection
+from tidegate.config.schema_limits import CeilingsSection
 from tidegate.config.schema_routing import BudgetSection, OrderName, RouteSection, RuleSection, TargetSection
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import Headers, ModelName, ReplicaId, Secret, UpstreamName
@@ -227,7 +228,7 @@ def timeouts_of(section: TimeoutsSection) -> Timeouts:
     return Timeouts(section.connect_s, section.first_byte_s, section.first_token_s, section.stall_s, section.total_s)
 
 
-def limits_of(section: LimitsSection) -> Limits:
+def limits_of(section: CeilingsSection) -> Limits:
     return Limits(section.tokens_per_minute, section.requests_per_minute, section.concurrency)
 
 

@@ -21,6 +21,7 @@ from tidegate.adapters.counting.service import ENGINE, TokenCountService
 from tidegate.adapters.engine.settings import EnginePhase, EngineState
 from tidegate.adapters.keys.snapshot import KeySnapshot
 from tidegate.adapters.keys.watcher import KeyWatcher
+from tidegate.adapters.metrics.estimate_errors import EstimateErrors
 from tidegate.adapters.metrics.figures import figures
 from tidegate.adapters.metrics.tally import RecordTally
 from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
@@ -36,17 +37,22 @@ from tidegate.domain.upstream import ReplicaPhase, ReplicaStatus
 from tidegate.errors import ConfigurationError
 from tidegate.flow.facts import Policies
 from tidegate.gateway.authenticate import CachedAuthenticator
+from tidegate.gateway.calibration import Calibration
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.http.client import PoolSettings, UpstreamPool, fetch
 from tidegate.policy.caching.off import look_up
-from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.metering.coefficients import Coefficients
+from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Application, UpstreamRequest
 from tidegate.wire.dialects import DIALECTS
+from tidegate.wiring.books import WorkerBooks, worker_books
 from tidegate.wiring.health import Lookout, WatchPlan, watch_plan
+from tidegate.wiring.leases import WorkerLimits, worker_limits
+from tidegate.wiring.limits import limit_rules_of, rule_counters
 from tidegate.wiring.parts import (
     LOCAL_REPLICA,
     TokenKeys,
@@ -68,10 +74,13 @@ from tidegate.wiring.parts import (
     upstream_figures,
     upstream_headers,
 )
+from tidegate.wiring.prices import pricing_of
+from tidegate.wiring.reserve import forecast_figures, forecast_of
 from tidegate.wiring.streams import leave_policies, other_workers, peer_socket, stream_figures, stream_settings
 
 KEYS_FILE = "keys.sqlite"
 _FIRST_KEYS_S = 10.0
+_FIRST_LEASES_S = 3.0  # the ledger process starts beside the workers; without a store, `on_store_down` decides
 _COUNT_ANSWER_BYTES = 16_777_216  # the ids of a long text, as JSON
 _OWN_SERVERS = frozenset({"vllm", "llamacpp"})
 _AUTHENTICATION_LEVELS = ("cached_keys", "cached_tokens", "cached_refusals")
@@ -105,12 +114,18 @@ class LiveWorker:
         sockets: Path | None,
         counter: ProcessTokenCounter | None,
         recorder: JsonLinesRecorder,
+        limits: WorkerLimits,
+        books: WorkerBooks | None = None,
     ) -> None:
         self._state_directory = state_directory
-        self._limits = MemoryLimitStore(workers=workers)
+        self._books = books
+        self._shared_limits = limits
+        self._limits = Limiter(limits.source)
         self._counter = counter
         self._recorder = recorder
         self._tally = RecordTally()
+        self._coefficients = Coefficients()
+        self._estimate_errors = EstimateErrors()
         self._keys = KeySnapshot({}, version=0)
         self._keys_arrived = asyncio.Event()
         self._watcher = KeyWatcher(state_directory / KEYS_FILE, loop=asyncio.get_running_loop(), on_snapshot=self._adopt_keys)
@@ -138,6 +153,10 @@ class LiveWorker:
 
     async def open(self, configuration: Configuration, engine: EngineState | None) -> None:
         self._recorder.start()
+        if self._shared_limits.keeper is not None:
+            self._shared_limits.keeper.start()
+        if self._books is not None:
+            self._books.journal.start()
         self._watcher.start()
         try:
             async with asyncio.timeout(_FIRST_KEYS_S):
@@ -148,6 +167,8 @@ class LiveWorker:
                 "check that it exists and belongs to the user that runs the gateway"
             ) from None
         self._engine = engine
+        if self._shared_limits.keeper is not None:
+            await self._shared_limits.keeper.wait_connected(deadline_s=_FIRST_LEASES_S)
         prepared = await self.prepare(configuration)
         rng = Random(os.urandom(32))  # noqa: S311  names of requests, not secrets
         self._gateway = Gateway(prepared.services, clock=time.monotonic, rng=rng, worker=self._index, peers=self._peers)
@@ -185,6 +206,9 @@ class LiveWorker:
             classes=classes_of(configuration, before=before.classes if before is not None else None),
             leave=leave_policies(configuration),
             commit_after_s=configuration.streams.commit_after_s,
+            coefficients=self._coefficients,
+            pricing=pricing_of(configuration),
+            forecast=forecast_of(configuration.reserve, before=before.forecast if before is not None else None),
         )
         tokens = await token_keys(configuration)
         counter = self._count_service(configuration, table)
@@ -197,6 +221,9 @@ class LiveWorker:
             recorder=self,
             wall_clock=wall_clock,
             streams=stream_settings(configuration.streams),
+            leases=self._shared_limits.keeper,
+            costs=self._books.keeper if self._books is not None else None,
+            calibration=Calibration(self._coefficients, counter, lambda: self.gateway.tasks, self._estimate_errors.observe),
         )
         return Prepared(configuration, services, pools, authenticator, tokens, counter, watch_plan(configuration))
 
@@ -205,6 +232,7 @@ class LiveWorker:
         routes = prepared.services.policies.routes.routes
         upstreams = [*prepared.configuration.upstreams, *([LOCAL] if prepared.configuration.local_engine.enabled else [])]
         self._tally.allow(routes=[route.pattern for route in routes], upstreams=upstreams)
+        self._limits.configure(limit_rules_of(prepared.configuration))
         prepared.authenticator.adopt_keys(self._keys)  # keys may have changed since it was prepared
         self.gateway.replace_services(prepared.services)
         if self._lookout is not None:
@@ -241,6 +269,8 @@ class LiveWorker:
         """Implement `ports.Recorder`: count it for the metrics, and hand it to the writer."""
         self._tally.record(record)
         self._recorder.record(record)
+        if self._books is not None:
+            self._books.keeper.end(record)
 
     def begin_drain(self) -> None:
         self.gateway.begin_drain()
@@ -253,11 +283,13 @@ class LiveWorker:
         gateway, limits, recorder = self.gateway.statistics(), self._limits.statistics(now=now), self._recorder.statistics()
         watcher = self._watcher.statistics()
         stream_levels, stream_counters = stream_figures(gateway.streams)
+        forecast_levels, forecast_counters = forecast_figures(self.gateway.services.policies.forecast)
         levels = {
             **stream_levels,
+            **forecast_levels,
             "gateway.requests_running": gateway.running,
             "gateway.tasks": gateway.tasks,
-            "limits.keys": limits.keys,
+            "limits.counters": limits.counters,
             "limits.permits_outstanding": limits.outstanding,
             "limits.tokens_held": limits.held_tokens,
             "records.queued": recorder.queued,
@@ -267,6 +299,8 @@ class LiveWorker:
         }
         counters: dict[str, float] = {
             **stream_counters,
+            **forecast_counters,
+            **rule_counters(limits.rules),
             "records.written": recorder.written,
             "records.dropped": recorder.dropped,
             "records.log_lines_dropped": recorder.log_lines_dropped,
@@ -278,8 +312,14 @@ class LiveWorker:
         if self._lookout is not None:
             levels |= self._lookout.levels()
             counters |= self._lookout.counters()
+        levels |= self._shared_limits.levels()
+        counters |= self._shared_limits.counters()
+        if self._books is not None:
+            levels |= self._books.levels()
+            counters |= self._books.counters()
         upstreams = self._upstream_statistics(self.gateway.services.policies.fleet, now)
-        return WorkerStatistics(self.gateway.readiness().ready, self._tally.statistics(), levels, counters, upstreams)
+        errors = self._estimate_errors.statistics()
+        return WorkerStatistics(self.gateway.readiness().ready, self._tally.statistics(), levels, counters, upstreams, errors)
 
     def _carry(self, retired: Prepared) -> None:
         _add(self._carried, _service_counters(retired))
@@ -288,6 +328,8 @@ class LiveWorker:
             _add(self._carried_by_upstream.setdefault(upstream, {}), figures("", pool.statistics(), levels=_POOL_LEVELS)[1])
         now = time.monotonic()
         before, after = retired.services.policies.fleet, self.gateway.services.policies.fleet
+        if retired.services.policies.forecast is not self.gateway.services.policies.forecast:
+            _add(self._carried, forecast_figures(retired.services.policies.forecast)[1])
         kept = {name: counters["trips"] for name, _, _, counters in _fleet_figures(after, now)}
         for name, _, _, counters in _fleet_figures(before, now):  # replicas that went, or are elsewhere now, took theirs with them
             _add(self._carried_by_upstream.setdefault(name, {}), {"trips": max(0.0, counters["trips"] - kept.get(name, 0.0))})
@@ -298,6 +340,10 @@ class LiveWorker:
         await self.gateway.aclose()
         await asyncio.to_thread(self._watcher.close)
         await asyncio.to_thread(self._recorder.close)
+        if self._shared_limits.keeper is not None:
+            await self._shared_limits.keeper.aclose()
+        if self._books is not None:
+            await self._books.journal.aclose()
         if self._active is not None:
             await _close(self._active)
         if self._engine_pool is not None:
@@ -361,6 +407,7 @@ async def open_worker(
     engine: EngineState | None,
     counter_socket: Path | None,
     log_format: LogFormat = LogFormat.LOGFMT,
+    ledger_socket: Path | None = None,
 ) -> LiveWorker:
     """Build one worker; raises `ConfigurationError` for what a person must mend."""
     records = configuration.records
@@ -385,6 +432,8 @@ async def open_worker(
         sockets=None if counter_socket is None else counter_socket.parent,  # a directory whose paths are short enough for sockets
         counter=counter,
         recorder=recorder,
+        limits=worker_limits(configuration, ledger_socket, workers=workers),
+        books=worker_books(configuration, ledger_socket, state_directory, worker=index, workers=workers),
     )
     await worker.open(configuration, engine)
     return worker

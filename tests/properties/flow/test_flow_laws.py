@@ -8,6 +8,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.domain.limits import CounterSpec, LimitRule, LimitSubject, Meter, Resource
+from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
+from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
@@ -25,6 +28,7 @@ from tidegate.flow.actions import (
     Reply,
     SendError,
     StartAttempt,
+    TruncateStream,
 )
 from tidegate.flow.events import (
     AttemptCompleted,
@@ -37,6 +41,8 @@ from tidegate.flow.events import (
     DrainExpired,
     DriverFailed,
     Event,
+    LeaseAnswered,
+    OutputReached,
     OutputStarted,
     ReplicaLost,
     TokensCounted,
@@ -45,6 +51,10 @@ from tidegate.flow.facts import RequestFacts
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.policy.degradation.answers import HeldAnswer
 from tidegate.policy.degradation.class_health import ClassSettings
+from tidegate.policy.metering.forecast import FixedForecast
+from tidegate.policy.metering.limiter import counter_name
+from tidegate.policy.metering.local_counters import LocalCounters
+from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.ports import CallFailure, CallFailureKind, TokenCount
@@ -74,14 +84,25 @@ BODIES = {
     ),
     Operation.EMBEDDING: (b'{"model":"m","input":"hello"}',),
     Operation.TOKENIZE: (b'{"model":"m","prompt":"hello"}',),
+    Operation.COUNT_MESSAGES: (b'{"model":"m","messages":[{"role":"user","content":"hello"}]}', b'{"model":"m","messages":[]}'),
+    Operation.COUNT_RESPONSES: (b'{"model":"m","input":"hello"}', b'{"model":"m","input":7}'),
+    Operation.ESTIMATE: (b'{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true}',),
     Operation.MODELS: (b"",),
 }
 CLOCKS = Timeouts(connect_s=1.0, first_byte_s=2.0, first_token_s=3.0, stall_s=1.5, total_s=8.0)
+
+PRICES = Pricing(
+    PriceBook("1", "EUR", tuple(PriceEntry(name, "*", Price((PriceTier(10**6, rate * 10**6),))) for name, rate in (("a", 1), ("b", 3))))
+)
+ALL_TOKENS = LimitRule("all", Resource.TOKENS, CounterSpec(Meter.CALENDAR, 10**9))
+BUDGET = LimitRule("budget", Resource.COST, CounterSpec(Meter.CALENDAR, 2000))
 
 delays = st.integers(0, 128).map(lambda ticks: ticks / 64)
 quick = st.integers(0, 32).map(lambda ticks: ticks / 64)
 """Within `connect_s` and `first_byte_s`: most attempts shall come to an answer. What is rare stands last or at the top of its range, since
 hypothesis tries the least values first."""
+texts = st.sampled_from(["word ", "x" * 400, "x" * 4000])
+"""One token, fifty, five hundred: beside limits of hundreds, and a forecast of twenty."""
 resets = st.builds(Break, st.just(CallFailure(CallFailureKind.RESET, "reset")), delays)
 endings: st.SearchStrategy[Step] = st.one_of(
     st.builds(Complete, quick),
@@ -104,7 +125,7 @@ def scripts(draw: st.DrawFn) -> tuple[Step, ...]:
         status = draw(st.sampled_from([400, 401, 404, 429, 500, 503]))
         return (*script, Reject(status, draw(delays), retry_after_s=draw(st.none() | st.integers(1, 9))))
     script.append(Respond(draw(quick)))
-    script += draw(st.lists(st.builds(Output, delays), max_size=3))
+    script += draw(st.lists(st.builds(Output, delays, texts), max_size=3))
     if draw(st.integers(0, 4)) == 4:
         return tuple(script)  # silent from here on
     return (*script, draw(endings))
@@ -146,6 +167,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
         Replica(ReplicaId("b/0"), UpstreamName("b"), "llamacpp", CLOCKS),
     )
     route = Route("m", (Target(UpstreamName("a")), Target(UpstreamName("b"), ModelName("small"))))
+    priced = draw(st.integers(0, 2)) == 2
     return Scenario(
         requests=tuple(draw(st.lists(requests(), min_size=1, max_size=6))),
         principals=principals,
@@ -155,6 +177,9 @@ def worlds(draw: st.DrawFn) -> Scenario:
         seed=draw(st.integers(0, 1000)),
         resilience=draw(resiliences()),
         reports=tuple(draw(st.lists(reports, max_size=3))),
+        forecast=draw(st.sampled_from([FixedForecast(20, heeds_cap=False), None])),
+        limit_rules=(BUDGET,) if priced else (),
+        pricing=PRICES if priced else None,
     )
 
 
@@ -219,7 +244,7 @@ def test_the_drawn_worlds_hold_what_the_laws_speak_of() -> None:
         met.update(type(entry.action) for entry in simulate(world))
 
     meet()
-    assert set() == {Relay, EndStream, InterruptStream, Detach, Reply, Answer, SendError, CancelAttempt} - met
+    assert set() == {Relay, EndStream, InterruptStream, TruncateStream, Detach, Reply, Answer, SendError, CancelAttempt} - met
 
 
 @given(worlds())
@@ -260,7 +285,47 @@ def test_no_attempt_starts_after_the_commit_point(world: Scenario) -> None:
         left_unanswered = record.outcome == "client_cancelled" and record.status == 0
         if request.operation.is_call and not left_unanswered:
             assert responses == 1
-        assert kinds.count(EndStream) + kinds.count(InterruptStream) <= kinds.count(Relay)
+        assert kinds.count(EndStream) + kinds.count(InterruptStream) + kinds.count(TruncateStream) <= kinds.count(Relay)
+
+
+@given(worlds())
+def test_a_truncated_stream_is_over(world: Scenario) -> None:
+    """Law: its attempt was cancelled, nothing follows its end, its record says so, and it is not charged more than what flowed."""
+    simulation = _Measuring(world)
+    for entry in simulation.run():
+        if isinstance(entry.action, TruncateStream):
+            cancel, end, finish = _of(simulation.trace, entry.request)[-3:]
+            assert isinstance(cancel, CancelAttempt)
+            assert end is entry.action
+            assert isinstance(finish, Finish)
+            assert (Outcome.TRUNCATED, "length") == (finish.record.outcome, finish.record.finish_reason)
+            assert end.usage == finish.record.usage
+            assert simulation.flowed[entry.request] == end.usage.completion_tokens
+
+
+class _Measuring(Simulation):
+    """Keeps what flowed of each request's last attempt."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.flowed: dict[int, int] = {}
+
+    def note(self, request: int, action: Action) -> None:
+        super().note(request, action)
+        call = self.running[request].flow.call
+        self.flowed[request] = 0 if call is None else max(call.progress.chunks, call.progress.text_bytes // 8)
+
+
+@given(worlds())
+def test_a_limit_ends_with_what_was_used(world: Scenario) -> None:
+    """Law: however reservations grew, shrank and moved, in the end a counter has what the records say, and no more."""
+    counters = LocalCounters()
+    world = msgspec.structs.replace(world, limit_rules=(*world.limit_rules, ALL_TOKENS))
+    trace = Simulation(world, policies=world.policies(counters=counters)).run()
+    subject = LimitSubject(KeyId("key"), TenantId("t"), UserId("u"))
+    counter = counters.counter(counter_name(ALL_TOKENS, subject), ALL_TOKENS.spec, ALL_TOKENS.on_store_down, now=100.0)
+    used = sum(entry.action.record.usage.total_tokens for entry in trace if isinstance(entry.action, Finish))
+    assert used == ALL_TOKENS.spec.ceiling - counter.available(now=100.0)
 
 
 @given(worlds())
@@ -294,7 +359,7 @@ def test_the_same_seed_and_events_give_the_same_actions(world: Scenario) -> None
 @given(worlds())
 def test_a_shifted_epoch_changes_nothing(world: Scenario) -> None:
     """Law: a policy that read a clock, or compared an instant with a constant, would show here."""
-    assert _plain(_run(world)) == _plain(_run(world, epoch=2.0**20))
+    assert _plain(_run(world)) == _plain(_run(world, epoch=16 * 86_400.0))  # whole days, since a budget knows the calendar
 
 
 class _Nervous(Simulation):
@@ -330,7 +395,8 @@ EVENTS: tuple[Event, ...] = (
     BodyRefused(InvalidJson("no")),
     TokensCounted(TokenCount(5, "t", exact=True)),
     TokensCounted(None),
-    *(make(attempt) for attempt in (1, 2, 3) for make in (OutputStarted,)),
+    LeaseAnswered(),
+    *(make(attempt) for attempt in (1, 2, 3) for make in (OutputStarted, OutputReached)),
     *(AttemptCompleted(attempt, None, "stop") for attempt in (1, 2)),
     *(AttemptFailed(attempt, FAILURE) for attempt in (1, 2, 3)),
     ReplicaLost(ReplicaId("a/0"), "silent"),

@@ -39,6 +39,8 @@ def attributes(state: StreamCodec) -> tuple[object, ...]:
         state.malformed,
         state.response_id,
         state.response_model,
+        state.created,
+        state.text_bytes,
     )
 
 
@@ -62,7 +64,7 @@ choices = st.builds(
     st.sampled_from([None, None, None, None, "stop", "length", "content_filter", ""]),
 )
 chunk_objects = st.builds(
-    lambda choices, extra: {"id": "chatcmpl-1", "model": "qwen3.6-plus", "choices": choices, **extra},
+    lambda choices, extra: {"id": "chatcmpl-1", "created": 7, "model": "qwen3.6-plus", "choices": choices, **extra},
     st.lists(choices, max_size=2),
     st.sampled_from([{}, {}, {"usage": None}, {"usage": {"prompt_tokens": 5, "completion_tokens": 2}}, {"created": 1e300}]),
 )

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from tidegate.adapters.keys.store import KeyStore
+from tidegate.adapters.metrics.estimate_errors import EstimateErrors
 from tidegate.adapters.metrics.figures import figures
 from tidegate.adapters.metrics.tally import RecordTally
 from tidegate.admin import reference
@@ -130,7 +131,12 @@ def busy_node() -> NodeSnapshot:
     )
     flat = dict.fromkeys(_flat_keys(), 1.0)
     upstream = UpstreamStatistics("vllm", ready=True, levels=flat, counters=flat)
-    statistics = WorkerStatistics(requests=tally.statistics(), levels=flat, counters=flat, upstreams=(upstream,))
+    errors = EstimateErrors()
+    errors.observe("q*", "qwen", counted=100, estimated=110, reported=100)
+    counters = {**flat, "limits.denied.tenant-tokens": 2.0, "limits.would_deny.tenant-tokens": 0.0}
+    statistics = WorkerStatistics(
+        requests=tally.statistics(), levels=flat, counters=counters, upstreams=(upstream,), estimate_errors=errors.statistics()
+    )
     return msgspec.structs.replace(NODE, statistics=statistics, counting=CountingSnapshot(running=True, restarts=0))
 
 
@@ -178,6 +184,10 @@ def test_counts_and_distributions_are_those_of_the_records(admin: Admin) -> None
     page = admin.client.get("/metrics").text
     assert 'tidegate_requests_total{operation="chat",outcome="ok",route="q*",upstream="vllm"} 1.0' in page
     assert 'tidegate_tokens_total{class="prompt",evidence="reported",route="q*"} 7.0' in page
+    assert 'tidegate_prompt_tokens_bucket{le="50.0",route="q*"} 1.0' in page
+    assert 'tidegate_output_input_ratio_bucket{le="0.4",route="q*"} 0.0' in page
+    assert 'tidegate_output_input_ratio_bucket{le="0.8",route="q*"} 1.0' in page
+    assert 'tidegate_cost_micro_total{route="q*"} 0.0' in page
     assert 'tidegate_request_duration_seconds_bucket{le="0.1",route="q*"} 0.0' in page
     assert 'tidegate_request_duration_seconds_bucket{le="0.25",route="q*"} 1.0' in page
     assert 'tidegate_request_duration_seconds_bucket{le="+Inf",route="q*"} 1.0' in page

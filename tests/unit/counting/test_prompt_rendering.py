@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.adapters.counting.prompt import IMAGE_TOKENS, TOOL_PREAMBLE_TOKENS, render
+from tidegate.adapters.counting.prompt import TOOL_PREAMBLE_TOKENS, render
 from tidegate.adapters.counting.vocabulary import QWEN, load_vocabulary, pieces
 from tidegate.domain.request import Operation
 from tidegate.errors import InvalidParameter
+from tidegate.wire.picture_size import UNKNOWN_PICTURE_TOKENS
 
 ENCODE = load_vocabulary(QWEN)
 ASK = "<|im_start|>assistant\n<think>\n"
@@ -77,7 +78,7 @@ def test_counts_of_the_parts_equal_the_tokenizers_count_of_the_rendered_template
     ("body", "extra_tokens"),
     [
         (chat(said("user", "Hi"), tools=[{"type": "function", "function": {"name": "f"}}]), TOOL_PREAMBLE_TOKENS),
-        (chat(said("user", [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "text", "text": "?"}])), IMAGE_TOKENS),
+        (chat(said("user", [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "?"}])), UNKNOWN_PICTURE_TOKENS),
         (chat(said("user", "Hi"), said("assistant", None, tool_calls=[{"function": {"name": "f", "arguments": '{"a": 1}'}}])), 0),
         (chat(said("user", "Hi"), said("tool", "42")), 0),
         (chat(said("developer", "Hi")), 0),

@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 
+from tidegate.domain.limits import Resource
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation, ParsedRequest
@@ -21,14 +22,15 @@ from tidegate.flow.outcomes import outcome_of_refusal
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.flow.succession import Succession
-from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.metering.limiter import Limiter
+from tidegate.policy.metering.local_counters import LocalCounters
 from tidegate.policy.resilience.ladder import Rung
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.router import Plan
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
-from tidegate.ports import Denied, LimitName
+from tidegate.ports import Denied
 
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 PRINCIPAL = Principal(KeyId("k"), TenantId("t"), UserId("u"), limits=Limits(tokens_per_minute=10_000))
@@ -36,7 +38,7 @@ PRINCIPAL = Principal(KeyId("k"), TenantId("t"), UserId("u"), limits=Limits(toke
 
 def _policies(stored: bytes | None = None) -> Policies:
     return Policies(
-        limits=MemoryLimitStore(),
+        limits=Limiter(LocalCounters()),
         routes=RouteTable([Route("m", (Target(UpstreamName("a")),))], ["m"]),
         fleet=Fleet([Replica(ReplicaId("a/0"), UpstreamName("a"), "vllm")]),
         retry=RetryPolicy(),
@@ -168,10 +170,10 @@ def test_nothing_to_serve_is_told_apart_from_a_pause() -> None:
 
 def test_a_refused_request_is_told_when_to_come_back() -> None:
     """The wait is in the words and in the header."""
-    error = limit_refusal(Denied(LimitName.REQUESTS, 5, 0, 1, 41.5))
+    error = limit_refusal(Denied("key-requests", Resource.REQUESTS, 5, 0, 1, 41.5))
     assert isinstance(error, RateLimited)
     assert error.retry_after_s == 41.5
-    assert "5 requests per minute" in error.message
+    assert 'The 5 requests in any 60 s of the limit "key-requests" of this key are used up.' in error.message
 
 
 def test_a_late_first_output_is_told_once_to_the_fleet() -> None:

@@ -19,7 +19,8 @@ from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, StreamSettings, UpstreamEndpoint
 from tidegate.policy.caching.off import look_up
-from tidegate.policy.metering.limit_store import MemoryLimitStore
+from tidegate.policy.metering.limiter import Limiter
+from tidegate.policy.metering.local_counters import LocalCounters
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
@@ -177,7 +178,7 @@ class OneGateway:
         self.upstream = Upstream()
         self.records: list[RequestRecord] = []
         self.principals = {name: principal(name) for name in ("key", "other")}
-        self.limits = MemoryLimitStore()
+        self.limits = Limiter(LocalCounters())
         self._slow_verdicts = slow_verdicts
         route = Route("m", (Target(UpstreamName("up"), ModelName("m")),))
         timeouts = Timeouts(5.0, 600.0, 600.0, 600.0, 3600.0)

@@ -139,6 +139,7 @@ async def open_worker(
     engine: EngineState | None,
     counter_socket: Path | None,  # noqa: ARG001  as above
     log_format: LogFormat = LogFormat.LOGFMT,  # noqa: ARG001  as above
+    ledger_socket: Path | None = None,  # noqa: ARG001  as above
 ) -> StandIn:
     match os.environ.get("STAND_IN"):
         case "dies":

@@ -21,7 +21,7 @@ def test_workers_share_the_port_and_sigterm_leaves_nothing(node: Node) -> None:
     node.start()
     answers = node.both()
     assert answers[0]["pid"] != answers[1]["pid"]
-    assert len(node.children) == 3
+    assert len(node.children) == 4  # two workers, the counting process and the ledger process
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
     assert node.survivors() == []

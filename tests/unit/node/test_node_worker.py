@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from tidegate.adapters.engine.settings import EnginePhase, EngineState
-from tidegate.config.schema import Configuration, LimitsSection
+from tidegate.config.schema import Configuration
+from tidegate.config.schema_limits import LimitsSection
 from tidegate.domain.statistics import WorkerStatistics
 from tidegate.errors import ConfigurationError
 from tidegate.node import control, worker

@@ -26,6 +26,23 @@ def test_the_completion_is_the_cap_times_choices_or_a_clamped_default(
     assert completion == estimate(100, cap, choices, ceiling=ceiling).completion_tokens
 
 
+@pytest.mark.parametrize(
+    ("cap", "expected", "completion"),
+    [
+        (None, 300, 300),
+        (None, 1000, 400),
+        (300, 200, 200),
+        (350, 420, 400),
+        (400, 480, 400),
+        (1000, 1200, 1000),
+        (1000, 700, 700),
+    ],
+)
+def test_what_is_expected_counts_more_than_the_cap(cap: int | None, expected: int, completion: int) -> None:
+    """A margin above the cap is held where the limit has room for it, and never makes a request impossible that fits without."""
+    assert completion == estimate(100, cap, 1, ceiling=500, expected=expected).completion_tokens
+
+
 def test_the_total_is_prompt_and_completion() -> None:
     """Both sides of a call count."""
     assert estimate(100, 50, 2, ceiling=None).total == 200

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.adapters.metrics.tally import MAX_LABELS, OVERHEAD_BOUNDS, RecordTally
+from tidegate.adapters.metrics.tally import MAX_LABELS, OVERHEAD_BOUNDS, PROMPT_BOUNDS, RATIO_BOUNDS, RecordTally
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.statistics import Histogram, RequestTally, TokenTally, UpstreamStatistics, WorkerStatistics, retired, total
+from tidegate.domain.statistics import CostTally, Histogram, RequestTally, TokenTally, UpstreamStatistics, WorkerStatistics, retired, total
 from tidegate.domain.usage import Evidence, Usage
 
 PLAIN = RequestRecord(
@@ -101,6 +101,46 @@ def test_overhead_is_what_neither_client_nor_upstream_waited_for() -> None:
     (histograms,) = tally.statistics().histograms
     assert histograms.overhead.counts[0] == 1
     assert sum(histograms.overhead.counts[: OVERHEAD_BOUNDS.index(0.001) + 1]) == 2
+
+
+def _tallied(*records: RequestRecord) -> RecordTally:
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    for record in records:
+        tally.record(record)
+    return tally
+
+
+def test_prompts_are_counted_by_size() -> None:
+    """A prompt of 50,000 tokens is not yet long, one more is; requests that reached no model have no size."""
+    sizes = (50_000, 50_001, 3)
+    tally = _tallied(PLAIN, *(msgspec.structs.replace(PLAIN, usage=Usage(prompt_tokens=size)) for size in sizes))
+    (histograms,) = tally.statistics().histograms
+    up_to_long = PROMPT_BOUNDS.index(50_000) + 1
+    assert (2, 1) == (sum(histograms.prompt_tokens.counts[:up_to_long]), sum(histograms.prompt_tokens.counts[up_to_long:]))
+    assert sum(sizes) == histograms.prompt_tokens.total
+
+
+def test_the_output_ratio_is_of_whole_answers() -> None:
+    """Only what an upstream reported of prompt and answer counts: not embeddings, and not answers whose client left."""
+    usage = Usage(prompt_tokens=100, completion_tokens=10)
+    reported = msgspec.structs.replace(PLAIN, usage=usage, evidence=Evidence.REPORTED)
+    tally = _tallied(
+        reported,
+        msgspec.structs.replace(reported, evidence=Evidence.COUNTED),
+        msgspec.structs.replace(reported, usage=Usage(prompt_tokens=100)),
+        msgspec.structs.replace(reported, usage=Usage(completion_tokens=10)),
+    )
+    (histograms,) = tally.statistics().histograms
+    assert 1 == histograms.output_ratio.counts[RATIO_BOUNDS.index(0.1)] == sum(histograms.output_ratio.counts)
+    assert histograms.output_ratio.total == pytest.approx(0.1)
+
+
+def test_costs_add_up_by_route() -> None:
+    """What the records say was spent is the sum, over records and over workers."""
+    spent = msgspec.structs.replace(PLAIN, usage=Usage(prompt_tokens=1), cost_micro=40)
+    report = WorkerStatistics(requests=_tallied(spent, msgspec.structs.replace(PLAIN, cost_micro=2)).statistics())
+    assert (CostTally("qwen*", 42),) == report.requests.costs
+    assert (CostTally("qwen*", 84),) == total([report, report]).requests.costs
 
 
 def test_reports_of_workers_are_summed() -> None:

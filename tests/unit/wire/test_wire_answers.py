@@ -12,6 +12,7 @@ from tidegate.domain.upstream import FailureScope
 from tidegate.domain.usage import Usage
 from tidegate.errors import InvalidParameter, RateLimited, UpstreamRejected
 from tidegate.ports import TokenCount
+from tidegate.wire import lenient
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.lenient import MAX_COUNT
 from tidegate.wire.openai import Answer, encode_error_event, model_object, models_list, read_answer, token_count_answer
@@ -155,3 +156,16 @@ def test_an_odd_answer_that_says_it_failed_is_a_failure() -> None:
     answer = read_answer(Operation.CHAT, body, DIALECT)
     assert answer.failure is not None
     assert answer.finish_reason == "error"
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens": 5}},
+        {"prompt_tokens": 9, "prompt_tokens_details": {"cache_creation_input_tokens": 5, "cached_tokens": 0}},
+        {"prompt_tokens": 9, "cache_creation_input_tokens": 5, "prompt_tokens_details": None},
+    ],
+)
+def test_tokens_put_into_a_providers_cache_are_lifted_whatever_they_are_called(usage: dict[str, object]) -> None:
+    """OpenRouter, DashScope, and servers that keep Anthropic's name for them."""
+    assert Usage(prompt_tokens=9, cache_write_tokens=5) == lenient.read_usage(usage)

@@ -58,7 +58,8 @@ def test_the_client_sees_what_describes_its_answer_and_nothing_of_our_account() 
 
 def test_limits_are_said_in_both_dialects() -> None:
     """OpenAI's six headers with Go durations, and the IETF draft's two lists."""
-    state = LimitState(requests=WindowState(60, 12, 3.25), tokens=WindowState(100_000, -5, 360.0))
+    requests, tokens = WindowState(60, 12, 3.25, "key-requests"), WindowState(100_000, -5, 360.0, "day", 86_400)
+    state = LimitState(requests, tokens, (requests, tokens))
 
     assert dict(limit_headers(state)) == {
         b"x-ratelimit-limit-requests": b"60",
@@ -67,18 +68,19 @@ def test_limits_are_said_in_both_dialects() -> None:
         b"x-ratelimit-limit-tokens": b"100000",
         b"x-ratelimit-remaining-tokens": b"0",
         b"x-ratelimit-reset-tokens": b"6m0s",
-        b"ratelimit-policy": b'"rpm";q=60;w=60, "tpm";q=100000;w=60',
-        b"ratelimit": b'"rpm";r=12;t=4, "tpm";r=0;t=360',
+        b"ratelimit-policy": b'"key-requests";q=60;w=60, "day";q=100000;w=86400',
+        b"ratelimit": b'"key-requests";r=12;t=4, "day";r=0;t=360',
     }
 
 
 def test_a_window_without_a_ceiling_is_not_mentioned() -> None:
     """No limit, no header."""
-    window = WindowState(10, 9, 0.0)
+    window = WindowState(10, 9, 0.0, "r")
 
     assert limit_headers(LimitState(None, None)) == ()
-    assert limit_headers(LimitState(window, None))[-2:] == ((b"ratelimit-policy", b'"rpm";q=10;w=60'), (b"ratelimit", b'"rpm";r=9;t=0'))
-    assert limit_headers(LimitState(None, window))[-1] == (b"ratelimit", b'"tpm";r=9;t=0')
+    shown = ((b"ratelimit-policy", b'"r";q=10;w=60'), (b"ratelimit", b'"r";r=9;t=0'))
+    assert limit_headers(LimitState(window, None, (window,)))[-2:] == shown
+    assert limit_headers(LimitState(None, window, (window,)))[-2:] == shown
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from tidegate.wire.prompt_bound import _HARMLESS_BYTES, nfc_surplus
+import pytest
+
+from tidegate.wire.prompt_bound import _HARMLESS_BYTES, nfc_surplus, pictures_in
 
 EVERY_CHARACTER = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 
@@ -43,3 +45,20 @@ def test_text_is_charged_per_risky_character() -> None:
     assert nfc_surplus(("潮汐涨落有时，" * 100).encode()) == 3 * 100
     assert nfc_surplus(("😀" * 200).encode()) == 8 * 200
     assert nfc_surplus("\u0958".encode()) >= 3
+
+
+PICTURE = b'{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}'
+
+
+@pytest.mark.parametrize(
+    ("messages", "pictures"),
+    [
+        (b'[{"role":"user","content":"hi"}]', 0),
+        (b'[{"role":"user","content":"an \\"image_url\\""}, {"role":"user"}]', 0),
+        (b'[{"role":"user","content":[%b,%b,{"type":"text"}]},{"content":[%b]}]' % (PICTURE, PICTURE, PICTURE), 3),
+        (b'[{"role":"user","content":[{"type":"text","text":"x"}]},{"content":"\\"image_url\\""},{"content":{"image_url":"odd"}}]', 0),
+    ],
+)
+def test_pictures_are_counted_and_words_about_them_are_not(messages: bytes, pictures: int) -> None:
+    """Of parts of unknown shape nothing is known."""
+    assert pictures == pictures_in(b'{"messages":%b}' % messages)

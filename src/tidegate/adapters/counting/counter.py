@@ -7,6 +7,9 @@ many callers alternate; the answer does not depend on how texts are grouped or c
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -19,6 +22,8 @@ T = TypeVar("T")
 
 THREADS = 2
 """One for a long text, one beside it for everybody else; more would take cores from the workers."""
+NICENESS = 10
+"""Of those threads (Linux keeps it by thread). Short texts are counted on the loop, which has the priority of the workers."""
 CACHE_ENTRIES = 65_536
 """Messages of some thousand long conversations; about 13 MB."""
 BATCH_TEXTS = 1_024
@@ -32,7 +37,7 @@ class TextCounter:
         self._load = load
         self._encoders: dict[str, Encode] = {}
         self._loading = asyncio.Lock()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="count")
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="count", initializer=_step_back)
         self._cache = CountCache(CACHE_ENTRIES)
 
     def close(self) -> None:
@@ -98,6 +103,12 @@ class TextCounter:
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one short piece of work in the pool."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*args, **kwargs))
+
+
+def _step_back() -> None:
+    """Let this thread go after everything else on the machine: whoever waits for a long count waits for a second anyway."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:

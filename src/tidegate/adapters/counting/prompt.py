@@ -3,7 +3,8 @@
 Every message becomes segments that begin and end at special tokens. A tokenizer never merges across those, so counts of segments add
 up to the count of the whole (a property test), and a segment seen before need not be counted again.
 
-What we cannot render to the letter (tools, tool calls, images, unknown roles) is approximated and makes the result not `exact`.
+What we cannot render to the letter (tools, tool calls, pictures, schemas, unknown roles) is approximated and makes the result not `exact`.
+Requests of other dialects are first read as the chat request that says the same.
 Source: the chat template published with the Qwen3.6 models; hosted versions may differ, which the error against `usage` shows.
 """
 
@@ -16,13 +17,17 @@ import msgspec
 
 from tidegate.domain.request import Operation
 from tidegate.errors import InvalidParameter
+from tidegate.wire.anthropic_messages import read_messages_request
+from tidegate.wire.chat_form import ChatForm, ChatFunction, ChatMessage, ImageUrl, TemplateOptions
+from tidegate.wire.picture_size import picture_tokens
+from tidegate.wire.responses_input import read_responses_request
 
 START = "<|im_start|>"
 END = "<|im_end|>\n"
 TOOL_PREAMBLE_TOKENS = 200
 """Instructions on how to call tools which the template puts before the tools' schemas (approximate)."""
-IMAGE_TOKENS = 1_026
-"""A picture of about one megapixel in 32 × 32 patches, and its two marks: a guess, since the picture is not looked at."""
+AUDIO_TOKENS = 500
+"""Half a minute of speech: a guess, since the recording is not looked at."""
 
 
 class Rendered(msgspec.Struct, frozen=True):
@@ -33,44 +38,12 @@ class Rendered(msgspec.Struct, frozen=True):
     exact: bool = True
 
 
-class _Part(msgspec.Struct):
-    type: str = "text"
-    text: str | None = None
-
-
-class _Function(msgspec.Struct):
-    name: str = ""
-    arguments: str | dict[str, object] = ""
-
-
-class _ToolCall(msgspec.Struct):
-    function: _Function = msgspec.field(default_factory=_Function)
-
-
-class _Message(msgspec.Struct):
-    role: str
-    content: str | list[_Part] | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-
-
-class _TemplateOptions(msgspec.Struct):
-    enable_thinking: bool | None = None
-    preserve_thinking: bool | None = None
-
-
 _Prompt = str | list[str | int | list[int]]
 
 
-class _Body(msgspec.Struct):
-    """All operations at once: what is absent stays None."""
+class _Body(ChatForm):
+    """All operations in OpenAI's dialect at once: what is absent stays None."""
 
-    messages: list[_Message] | None = None
-    tools: list[dict[str, object]] | None = None
-    enable_thinking: bool | None = None
-    chat_template_kwargs: _TemplateOptions | None = None
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
     prompt: _Prompt | None = None
     input: _Prompt | None = None
     content: str | None = None
@@ -78,6 +51,7 @@ class _Body(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Body).decode
+_READERS = {Operation.COUNT_MESSAGES: read_messages_request, Operation.COUNT_RESPONSES: read_responses_request}
 
 
 def render(operation: Operation, body: bytes) -> Rendered | None:
@@ -86,9 +60,17 @@ def render(operation: Operation, body: bytes) -> Rendered | None:
     Raise `InvalidParameter` for a `/tokenize` request without anything to tokenize.
     """
     try:
-        asked = _decode(body)
-    except msgspec.MsgspecError:
+        return _render(operation, body)
+    except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+def _render(operation: Operation, body: bytes) -> Rendered | None:
+    if operation in _READERS:
+        read = _READERS[operation](body)
+        rendered = _chat(read.form)
+        return Rendered(rendered.texts, rendered.extra_tokens + read.extra_tokens, rendered.exact and read.exact)
+    asked = _decode(body)
     if operation is Operation.CHAT:
         return _chat(asked) if asked.messages is not None else None
     if operation is Operation.COMPLETION:
@@ -117,14 +99,16 @@ def _plain(prompt: _Prompt, *, suffix: str | None = None, exact: bool = True) ->
     return Rendered(tuple(texts), ids, exact and suffix is None)
 
 
-def _chat(asked: _Body) -> Rendered:
+def _chat(asked: ChatForm) -> Rendered:
     messages = asked.messages or []
-    options = asked.chat_template_kwargs or _TemplateOptions()
+    options = asked.chat_template_kwargs or TemplateOptions()
     thinking = asked.enable_thinking if asked.enable_thinking is not None else options.enable_thinking
     page = _Page(_last_question(messages), keep_thoughts=options.preserve_thinking is True)
     page.exact = not asked.continue_final_message
     if asked.tools:
         page.add_tools(asked.tools)
+    if b'"json_schema"' in bytes(asked.response_format):
+        page.add_schema(bytes(asked.response_format))
     for index, message in enumerate(messages):
         page.add(messages, index, message)
     if asked.add_generation_prompt:
@@ -147,7 +131,12 @@ class _Page:
         self.extra_tokens += TOOL_PREAMBLE_TOKENS
         self.texts.extend(json.dumps(tool, ensure_ascii=False) + "\n" for tool in tools)
 
-    def add(self, messages: list[_Message], index: int, message: _Message) -> None:
+    def add_schema(self, response_format: bytes) -> None:
+        """Count a schema that the answer must keep to: some servers show it to the model, others only hold the answer to it."""
+        self.exact = False
+        self.texts.append(response_format.decode("utf-8") + "\n")
+
+    def add(self, messages: list[ChatMessage], index: int, message: ChatMessage) -> None:
         content = self._content(message)
         if message.role == "assistant":
             self.texts.append(f"{START}assistant\n{self._answer(message, content, index)}{END}")
@@ -160,7 +149,7 @@ class _Page:
             self.exact &= message.role == "user" or (message.role == "system" and index == 0)
             self.texts.append(f"{START}{message.role}\n{content}{END}")
 
-    def _answer(self, message: _Message, content: str, index: int) -> str:
+    def _answer(self, message: ChatMessage, content: str, index: int) -> str:
         """Thoughts are shown again only after the last question, unless the request keeps them."""
         thoughts = message.reasoning_content
         if thoughts is None and "</think>" in content:
@@ -172,14 +161,14 @@ class _Page:
             content = f"<think>\n{(thoughts or '').strip()}\n</think>\n\n{content}"
         return content + calls
 
-    def _calls(self, message: _Message, *, after_text: bool) -> str:
+    def _calls(self, message: ChatMessage, *, after_text: bool) -> str:
         if not message.tool_calls:
             return ""
         self.exact = False
         calls = [_call_text(call.function) for call in message.tool_calls]
         return ("\n\n" if after_text else "") + "\n".join(calls)
 
-    def _content(self, message: _Message) -> str:
+    def _content(self, message: ChatMessage) -> str:
         if message.content is None:
             return ""
         if isinstance(message.content, str):
@@ -188,13 +177,19 @@ class _Page:
         for part in message.content:
             if part.text is not None:
                 texts.append(part.text)
+                continue
+            self.exact = False
+            address = part.image_url
+            if part.type in ("input_audio", "audio_url"):
+                self.extra_tokens += AUDIO_TOKENS
+            elif isinstance(address, ImageUrl):
+                self.extra_tokens += picture_tokens(address.url, address.detail)
             else:
-                self.exact = False
-                self.extra_tokens += IMAGE_TOKENS
+                self.extra_tokens += picture_tokens(address or "", None)
         return "".join(texts).strip()
 
 
-def _last_question(messages: list[_Message]) -> int:
+def _last_question(messages: list[ChatMessage]) -> int:
     """Find the last user message that is not a tool's answer in disguise."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
@@ -205,7 +200,7 @@ def _last_question(messages: list[_Message]) -> int:
     return len(messages) - 1
 
 
-def _call_text(function: _Function) -> str:
+def _call_text(function: ChatFunction) -> str:
     arguments = function.arguments
     if isinstance(arguments, str):
         try:

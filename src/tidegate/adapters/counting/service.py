@@ -30,6 +30,12 @@ CACHE_ENTRIES = 16_384
 """Messages remembered per worker, about 3 MB; the counting process remembers four times as many for all workers."""
 BYTES_PER_TOKEN = 4
 """English prose is close to it; other text has fewer, so this is a low guess and never used where a bound is needed."""
+ENGINE_COUNTS = {
+    Operation.CHAT: "/v1/chat/completions/input_tokens",
+    Operation.COUNT_MESSAGES: "/v1/messages/count_tokens",
+    Operation.COUNT_RESPONSES: "/v1/responses/input_tokens",
+}
+"""Where the engine counts a conversation by its own template, each in the shape it came in."""
 MAX_ENGINE_PROMPTS = 64
 """Prompts of one batch asked one by one; longer batches are estimated."""
 
@@ -147,19 +153,20 @@ class TokenCountService:
     async def _by_engine(self, fetch: EngineFetch, request: ParsedRequest, ends_at: float) -> TokenCount | None:
         """Ask the model's own server; None when it cannot tell."""
         try:
-            if request.operation is Operation.CHAT:
-                return await self._chat_by_engine(fetch, request.body, ends_at)
+            path = ENGINE_COUNTS.get(request.operation)
+            if path is not None:
+                return await self._chat_by_engine(fetch, path, request.body, ends_at)
             if len(request.body) > INLINE_BODY_BYTES:
                 return None
             return await _plain_by_engine(fetch, request, ends_at)
         except (OSError, msgspec.MsgspecError):
             return None
 
-    async def _chat_by_engine(self, fetch: EngineFetch, body: bytes, ends_at: float) -> TokenCount | None:
-        key = cache_key(ENGINE, body.decode("utf-8", "replace")) if len(body) <= INLINE_BODY_BYTES else None
+    async def _chat_by_engine(self, fetch: EngineFetch, path: str, body: bytes, ends_at: float) -> TokenCount | None:
+        key = cache_key(f"{ENGINE}{path}", body.decode("utf-8", "replace")) if len(body) <= INLINE_BODY_BYTES else None
         count = self._cache.get(key) if key is not None else None
         if count is None:
-            status, answer = await fetch("/v1/chat/completions/input_tokens", body, _left(ends_at))
+            status, answer = await fetch(path, body, _left(ends_at))
             if status != 200:  # noqa: PLR2004  HTTP's OK
                 return None
             count = msgspec.json.decode(answer, type=_InputTokens).input_tokens
@@ -193,7 +200,7 @@ async def _plain_by_engine(fetch: EngineFetch, request: ParsedRequest, ends_at: 
 
 def _guess(request: ParsedRequest) -> TokenCount:
     size = request.prompt_tokens_bound or len(request.body)
-    return TokenCount(max(1, size // BYTES_PER_TOKEN), FALLBACK_BYTES, exact=False)
+    return TokenCount(max(1, size // BYTES_PER_TOKEN), FALLBACK_BYTES, exact=False, counted=False)
 
 
 def _left(ends_at: float) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation
-from tidegate.domain.statistics import Histogram, RequestStatistics, RequestTally, RouteHistograms, TokenTally
+from tidegate.domain.statistics import CostTally, Histogram, RequestStatistics, RequestTally, RouteHistograms, TokenTally
 from tidegate.domain.usage import Evidence
 
 OTHER = "other"
@@ -24,14 +24,32 @@ MAX_LABELS = 500
 DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+PROMPT_BOUNDS = (50.0, 100.0, 250.0, 500.0, 1e3, 2500.0, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2e5, 5e5, 1e6)
+"""With the 50,000 from which on prompts are called long: see `deploy/prometheus/`."""
+RATIO_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0)
+"""With the ends of what is healthy (0.2 to 0.8) and of what is alarming (0.1, 1.5)."""
 
 _EVIDENCE_INDEX = {evidence: index for index, evidence in enumerate(Evidence)}
 
 
 class _RouteCell:
-    """Token counts and distributions of one route."""
+    """Token counts, cost and distributions of one route."""
 
-    __slots__ = ("cached", "completion", "duration", "duration_sum", "overhead", "overhead_sum", "prompt", "ttft", "ttft_sum")
+    __slots__ = (
+        "cached",
+        "completion",
+        "cost_micro",
+        "duration",
+        "duration_sum",
+        "overhead",
+        "overhead_sum",
+        "prompt",
+        "prompt_size",
+        "ratio",
+        "ratio_sum",
+        "ttft",
+        "ttft_sum",
+    )
 
     def __init__(self) -> None:
         self.prompt = [0] * len(Evidence)
@@ -40,9 +58,13 @@ class _RouteCell:
         self.duration = [0] * (len(DURATION_BOUNDS) + 1)
         self.ttft = [0] * (len(TTFT_BOUNDS) + 1)
         self.overhead = [0] * (len(OVERHEAD_BOUNDS) + 1)
+        self.prompt_size = [0] * (len(PROMPT_BOUNDS) + 1)
+        self.ratio = [0] * (len(RATIO_BOUNDS) + 1)
+        self.cost_micro = 0
         self.duration_sum = 0.0
         self.ttft_sum = 0.0
         self.overhead_sum = 0.0
+        self.ratio_sum = 0.0
 
 
 class _Cell:
@@ -91,18 +113,26 @@ class RecordTally:
         if ttft is not None:
             route.ttft[bisect_left(TTFT_BOUNDS, ttft)] += 1
             route.ttft_sum += ttft
+        route.cost_micro += record.cost_micro
         usage = record.usage
         if usage.prompt_tokens or usage.completion_tokens:
             evidence = _EVIDENCE_INDEX[record.evidence]
             route.prompt[evidence] += usage.prompt_tokens
             route.completion[evidence] += usage.completion_tokens
             route.cached[evidence] += usage.cached_tokens
+            route.prompt_size[bisect_left(PROMPT_BOUNDS, usage.prompt_tokens)] += 1
+            # Of whole answers: embeddings have none, and clients that leave cut theirs.
+            if usage.prompt_tokens and usage.completion_tokens and record.evidence is Evidence.REPORTED:
+                ratio = usage.completion_tokens / usage.prompt_tokens
+                route.ratio[bisect_left(RATIO_BOUNDS, ratio)] += 1
+                route.ratio_sum += ratio
 
     def statistics(self) -> RequestStatistics:
         return RequestStatistics(
             requests=tuple(RequestTally(*cell.labels, cell.count) for cell in self._cells.values()),
             tokens=tuple(tally for name, route in self._routes.items() for tally in _token_tallies(name, route)),
             histograms=tuple(_histograms(name, route) for name, route in self._routes.items()),
+            costs=tuple(CostTally(name, route.cost_micro) for name, route in self._routes.items()),
         )
 
     def __repr__(self) -> str:
@@ -150,4 +180,6 @@ def _histograms(name: str, route: _RouteCell) -> RouteHistograms:
         duration=Histogram(DURATION_BOUNDS, tuple(route.duration), route.duration_sum),
         ttft=Histogram(TTFT_BOUNDS, tuple(route.ttft), route.ttft_sum),
         overhead=Histogram(OVERHEAD_BOUNDS, tuple(route.overhead), route.overhead_sum),
+        prompt_tokens=Histogram(PROMPT_BOUNDS, tuple(route.prompt_size), float(sum(route.prompt))),
+        output_ratio=Histogram(RATIO_BOUNDS, tuple(route.ratio), route.ratio_sum),
     )

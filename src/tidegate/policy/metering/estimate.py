@@ -26,17 +26,29 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         return self.prompt_tokens + self.completion_tokens
 
 
-def estimate(prompt_tokens: int, cap: int | None, choices: int, *, ceiling: int | None) -> Estimate:
-    """Add the completion to the prompt: the client's cap for every choice, or a default that is clamped to the ceiling.
+def estimate(
+    prompt_tokens: int,
+    cap: int | None,
+    choices: int,
+    *,
+    ceiling: int | None,
+    output_ceiling: int | None = None,
+    expected: int | None = None,
+) -> Estimate:
+    """Add the completion to the prompt: what is expected of every choice, else the client's cap, else a default.
 
-    An explicit cap is never clamped: the client asked for that many, and is told when its limit can never give them.
+    `ceiling` is of prompt and completion together, `output_ceiling` of completions alone; the completion is clamped to them.
+    Only up to an explicit cap it is not: the client asked for that many, and is told when its limit can never give them.
     """
-    if cap is not None:
-        return Estimate(prompt_tokens, cap * choices)
-    completion = DEFAULT_COMPLETION_TOKENS * choices
+    if expected is None:
+        expected = DEFAULT_COMPLETION_TOKENS if cap is None else cap
+    completion = expected * choices
+    least = 1 if cap is None else min(completion, cap * choices)
     if ceiling is not None:
-        completion = max(1, min(completion, ceiling - prompt_tokens))
-    return Estimate(prompt_tokens, completion)
+        completion = min(completion, ceiling - prompt_tokens)
+    if output_ceiling is not None:
+        completion = min(completion, output_ceiling)
+    return Estimate(prompt_tokens, max(least, completion))
 
 
 def bound_is_enough(bound: int, remaining: int | None) -> bool:

@@ -1,0 +1,189 @@
+"""`tidegate usage`, `invoice` and `reconcile`: reports over what was used and what it cost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from tidegate.adapters.records.reader import RecordReader
+from tidegate.adapters.wall_clock import wall_clock
+from tidegate.billing.calls import BilledCall, call_of_books, calls_of_record
+from tidegate.billing.invoice import invoices, invoices_csv, invoices_json, invoices_text
+from tidegate.billing.reconcile import days_of, our_figures, read_export, reconciliation_csv, reconciliation_json, reconciliation_text
+from tidegate.billing.reconcile import reconcile as compare
+from tidegate.billing.usage import report_csv, report_json, report_table, usage_report, usage_rows
+from tidegate.cli.books import Place
+from tidegate.cli.report_choices import GroupName, ReportForm
+from tidegate.config.bookkeeping import books_are_kept
+from tidegate.config.schema import Configuration
+from tidegate.domain.books import UsageRow
+from tidegate.errors import ConfigurationError
+from tidegate.node.exits import Exit
+from tidegate.policy.metering.hybrid import ResourceUse
+from tidegate.wiring.prices import price_book_of
+
+_MAX_EXPORT_BYTES = 268_435_456
+"""A month of single calls of a busy account; more is split by whoever exports it."""
+
+
+def usage(
+    configuration: Configuration,
+    by: Sequence[GroupName],
+    *,
+    since: str | None,
+    until: str | None,
+    tenant: str | None,
+    top: int,
+    form: ReportForm,
+) -> int:
+    """Print who used how much."""
+    now = datetime.fromtimestamp(wall_clock(), UTC)
+    first = instant(since) if since is not None else _month_start(now)
+    last = instant(until) if until is not None else now
+    calls = _Calls(configuration, first, last, tenant=tenant)
+    rows = calls.usage(by)
+    span = (f"{first:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}")
+    report = usage_report(rows, by, top=top, currency=configuration.prices.currency, since=span[0], until=span[1])
+    if form is ReportForm.TABLE:
+        print(report_table(report), end="")
+    elif form is ReportForm.CSV:
+        print(report_csv(report), end="")
+    else:
+        _print_json(report_json(report))
+    calls.tell()
+    return Exit.OK
+
+
+def invoice(configuration: Configuration, month: str, *, tenant: str | None, form: ReportForm) -> int:
+    """Print the invoices of a month."""
+    first, last = month_of(month)
+    book = price_book_of(configuration)
+    calls = _Calls(configuration, first, last, tenant=tenant)
+    resources = calls.resources() if book.hybrid else {}
+    made = invoices(calls, month=month, currency=book.currency, plans=book.hybrid, resources=resources)
+    if form is ReportForm.TABLE:
+        print(invoices_text(made), end="")
+    elif form is ReportForm.CSV:
+        print(invoices_csv(made), end="")
+    else:
+        _print_json(invoices_json(made))
+    calls.tell()
+    if last.timestamp() > wall_clock():
+        sys.stderr.write(f"note: {month} is not over; this is what it comes to so far.\n")
+    return Exit.OK
+
+
+def reconcile(
+    configuration: Configuration, export: Path, *, upstream: str | None, aliases: Sequence[str], tolerance: float, form: ReportForm
+) -> int:
+    """Compare a provider's export with our figures; 1 when a model drifts beyond the tolerance."""
+    theirs = read_export(_text_of(export), name=str(export))
+    first, last = (datetime.fromtimestamp(at, UTC) for at in days_of(theirs))
+    calls = _Calls(configuration, first, last)
+    ours = our_figures(call for call in calls if upstream is None or call.dimensions.upstream == upstream)
+    found = compare(theirs, ours, tolerance=tolerance, aliases=dict(_alias(each) for each in aliases))
+    if form is ReportForm.TABLE:
+        print(reconciliation_text(found), end="")
+    elif form is ReportForm.CSV:
+        print(reconciliation_csv(found), end="")
+    else:
+        _print_json(reconciliation_json(found))
+    calls.tell()
+    return Exit.FAILED if found.beyond else Exit.OK
+
+
+class _Calls:
+    """The calls that ended in a span: out of the books where they are kept, else out of the request records."""
+
+    def __init__(self, configuration: Configuration, since: datetime, until: datetime, *, tenant: str | None = None) -> None:
+        self._configuration = configuration
+        self._since = since.timestamp()
+        self._until = until.timestamp()
+        self._tenant = tenant
+        self._kept = books_are_kept(configuration)
+        self._unreadable = 0
+
+    def __iter__(self) -> Iterator[BilledCall]:
+        if not self._kept:
+            yield from self._of_records()
+            return
+        with Place(self._configuration).open() as books:
+            for settled in books.settled_calls(since=self._since, until=self._until, tenant=self._tenant or ""):
+                yield call_of_books(settled)
+
+    def usage(self, by: Sequence[GroupName]) -> list[UsageRow]:
+        """Sum them up, grouped."""
+        if not self._kept:
+            return usage_rows(self._of_records(), by)
+        with Place(self._configuration).open() as books:
+            return books.usage(by, since=self._since, until=self._until, tenant=self._tenant or "")
+
+    def resources(self) -> dict[str, ResourceUse]:
+        """Give what each tenant used of memory and traffic, which only the records know."""
+        used: dict[str, ResourceUse] = {}
+        for call in self._of_records():
+            used[call.tenant] = used.get(call.tenant, ResourceUse()).plus(call.resources)
+        return used
+
+    def tell(self) -> None:
+        """Say on standard error where the figures are from, and what could not be read."""
+        if not self._kept:
+            sys.stderr.write("note: no books are kept, so this is out of the request records, of which old ones are deleted.\n")
+        if self._unreadable:
+            sys.stderr.write(f"note: {self._unreadable} lines of the request records cannot be read and were passed over.\n")
+
+    def _of_records(self) -> Iterator[BilledCall]:
+        directory = Path(self._configuration.records.directory or Path(self._configuration.state_directory) / "records")
+        if not directory.is_dir():
+            raise ConfigurationError(f"There are no request records in {directory}: name the gateway's configuration with --config.")
+        reader = RecordReader(directory)
+        for record in reader.records(since=self._since, until=self._until):
+            if self._tenant is None or record.tenant == self._tenant:
+                yield from calls_of_record(record)
+        self._unreadable = reader.unreadable
+
+
+def instant(text: str) -> datetime:
+    """Read a day or an instant; what names no zone is in UTC."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f'"{text}" is neither a day nor a time: write 2026-11-30 or 2026-11-30T08:00.') from None
+    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+
+
+def month_of(text: str) -> tuple[datetime, datetime]:
+    """Give the first instant of a month, and of the one after it."""
+    try:
+        first = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+        return first, _month_start(first + timedelta(days=31))
+    except (ValueError, OverflowError):
+        raise ConfigurationError(f'"{text}" is not a month: write it like 2026-11.') from None
+
+
+def _month_start(at: datetime) -> datetime:
+    return at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def _alias(text: str) -> tuple[str, str]:
+    theirs, equals, ours = text.partition("=")
+    if not (theirs and equals and ours):
+        raise ConfigurationError(f'"{text}" does not say which of our models it is: write --alias THEIRS=OURS.')
+    return theirs, ours
+
+
+def _text_of(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_EXPORT_BYTES:
+            raise ConfigurationError(f"{path} is larger than {_MAX_EXPORT_BYTES:,} bytes; export a shorter span, or days instead of calls.")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}.") from error
+
+
+def _print_json(report: dict[str, object]) -> None:
+    print(msgspec.json.format(msgspec.json.encode(report)).decode())

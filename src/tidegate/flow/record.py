@@ -1,0 +1,126 @@
+"""What a request leaves behind: what it used, by the best evidence there is, and its one record."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.domain.outcome import Outcome
+from tidegate.domain.principal import Principal
+from tidegate.domain.record import RequestRecord
+from tidegate.domain.request import ParsedRequest
+from tidegate.domain.usage import Evidence, Usage
+from tidegate.errors import TidegateError
+from tidegate.flow.call_flow import CallFlow
+from tidegate.flow.charges import Charges
+from tidegate.flow.degrade import is_low_confidence
+from tidegate.flow.facts import CallResult, RequestFacts
+from tidegate.flow.outcomes import cause_of
+from tidegate.policy.metering.estimate import guess_tokens
+
+_OK = 200
+
+
+class Use(msgspec.Struct, frozen=True):
+    """What the last attempt used, and how well that is known."""
+
+    usage: Usage = Usage()
+    evidence: Evidence = Evidence.ESTIMATED
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """How a request was dealt with before its call."""
+
+    route: str
+    """The pattern that matched; empty when none did."""
+    rule: str
+    """The routing rule that chose the target."""
+    reserved_tokens: int
+    duration_s: float
+    received_at: float
+    """On the flow's clock."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How it ended. `prepared` is the label of a prepared answer, if one was given."""
+
+    outcome: Outcome
+    status: int
+    error: TidegateError | None
+    result: CallResult | None
+    prepared: str | None
+
+
+def used_by(
+    call: CallFlow | None, request: ParsedRequest | None, result: CallResult | None, *, prompt_tokens: int, counted: Evidence
+) -> Use:
+    """Give what a call used. `prompt_tokens` were counted with the evidence `counted`; 0: they were not."""
+    if result is None or call is None or request is None or not call.attempts:
+        return Use()
+    if result.usage is not None:
+        return Use(result.usage, Evidence.REPORTED)
+    if call.first_output_at is None and (result.failure is not None or result.denied is not None):
+        return Use()  # the upstream produced nothing: nothing is charged
+    prompt = prompt_tokens or guess_tokens(len(request.body))
+    completion = call.progress.tokens or guess_tokens(result.output_bytes)
+    return Use(Usage(prompt_tokens=prompt, completion_tokens=completion), counted)
+
+
+def record_of(
+    facts: RequestFacts,
+    *,
+    principal: Principal | None,
+    request: ParsedRequest | None,
+    call: CallFlow | None,
+    asked: Asked,
+    ended: Ended,
+    use: Use,
+    charges: Charges,
+) -> RequestRecord:
+    """Join everything that is known of a request that is over."""
+    choice = call.choice if call is not None else None
+    degraded = ended.prepared or (call.degraded if call is not None and ended.status == _OK else None)
+    first_output_at = call.first_output_at if call is not None else None
+    return RequestRecord(
+        request_id=facts.request_id,
+        started_at=facts.started_at,
+        operation=facts.operation,
+        outcome=ended.outcome,
+        status=ended.status,
+        duration_s=asked.duration_s,
+        key_id=principal.key_id if principal is not None else "",
+        tenant=principal.tenant if principal is not None else "",
+        user=principal.user if principal is not None else "",
+        tier=principal.tier if principal is not None else "",
+        model=request.model if request is not None else facts.path_argument,
+        route=asked.route,
+        upstream=choice.replica.upstream if choice is not None else "",
+        upstream_model=choice.model if choice is not None else "",
+        stream=request.stream if request is not None else False,
+        error_code=ended.error.code if ended.error is not None else None,
+        cause=cause_of(ended.error, ended.result),
+        ttft_s=first_output_at - asked.received_at if first_output_at is not None else None,
+        upstream_s=sum(attempt.duration_s for attempt in call.attempts) if call is not None else 0.0,
+        usage=use.usage,
+        evidence=use.evidence,
+        reserved_tokens=asked.reserved_tokens,
+        cost_micro=charges.amount_micro,
+        price_version=charges.version,
+        traffic_bytes=_traffic_bytes(call, request, ended.result),
+        prompt_tokens_bound=request.prompt_tokens_bound if request is not None else 0,
+        finish_reason=ended.result.finish_reason if ended.result is not None else None,
+        chunks=call.progress.chunks if call is not None else 0,
+        degraded=degraded,
+        rule=asked.rule,
+        feature=facts.feature,
+        confidence="low" if is_low_confidence(degraded) else "",
+        attempts=charges.attempts,
+        trace_id=facts.trace_id,
+        client_retry=facts.client_retry,
+    )
+
+
+def _traffic_bytes(call: CallFlow | None, request: ParsedRequest | None, result: CallResult | None) -> int:
+    if call is None or request is None:
+        return 0
+    answer_bytes = 0 if result is None else result.output_bytes
+    return len(request.body) + (answer_bytes or call.progress.text_bytes)

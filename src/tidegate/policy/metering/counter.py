@@ -1,0 +1,68 @@
+"""What a limiter needs of a counter, and of whoever keeps counters: the one interface of local counters and of leased ones.
+
+A counter is the use of one resource by one subject, named `<rule>;key=abc`. Amounts are whole units of the resource, 0 or more;
+`now` is seconds of any monotonic clock, the same for all counters of a source. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from tidegate.domain.limits import CounterSpec, StoreDown
+
+
+class Counter(Protocol):
+    """Use of one resource by one subject."""
+
+    spec: CounterSpec
+    """How it counts, and the ceiling that holds here."""
+    holders: int
+    """Who keeps a reference to it; the limiter counts itself in and out. A source forgets only an idle counter that nobody holds."""
+
+    def take(self, amount: int, *, now: float) -> int | None:
+        """Use `amount` if it fits; give the slot it went into, 0 or more, for `give_back`. None: nothing was used."""
+
+    def give_back(self, amount: int, slot: int, *, now: float) -> None:
+        """Undo a part of what was taken in that slot; nothing happens if it has left the window."""
+
+    def charge(self, amount: int, *, now: float) -> None:
+        """Use `amount` whether it fits or not; what does not fit is debt."""
+
+    def available(self, *, now: float) -> int:
+        """Give what may be used now: 0 or more."""
+
+    def wait_s(self, amount: int, *, now: float) -> float | None:
+        """Seconds until `amount` fits if nothing more is used, 0 when it fits now; None: it can never fit."""
+
+    def reset_s(self, *, now: float) -> float:
+        """Seconds until nothing is in use, if nothing more is used."""
+
+    def is_idle(self, *, now: float) -> bool:
+        """Tell whether forgetting it would change nothing."""
+
+    def may_come(self, amount: int, *, now: float) -> bool:
+        """Tell whether a refusal of `amount` may be undone by the next exchange with a shared store, and ask for it there.
+
+        A local counter never says so. Called once for each refusal by `take`.
+        """
+
+
+class CounterStatistics(msgspec.Struct, frozen=True):
+    """What a source keeps."""
+
+    counters: int
+    shared: int = 0
+    """Counters whose name had to share one, because their rule had too many."""
+    levels: dict[str, float] = {}
+    """What else a source has to say, by a name that may be shown after `limits.`."""
+
+
+class CounterSource(Protocol):
+    """Keeps counters by name."""
+
+    def counter(self, name: str, spec: CounterSpec, on_store_down: StoreDown, *, now: float) -> Counter:
+        """Give the counter of that name, as it is or a fresh one; from now on it counts as `spec` says."""
+
+    def statistics(self) -> CounterStatistics: ...

@@ -1,0 +1,106 @@
+"""Budgets and books of a running gateway: what was spent is written down, and no restart makes it forgotten."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.e2e.test_shared_limits import at_once, configuration, prepared
+
+from tidegate.domain.principal import Limits
+from tidegate.domain.units import Secret
+from tidegate.testing import GatewayProcess, ThreadedUpstream
+
+CALL_MICRO = 10_000
+PRICES = {
+    "version": "2026-11",
+    "currency": "CNY",
+    "models": [{"upstream": "there", "model": "m", "input": 0, "output": 0, "request": 0.01}],
+}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[ThreadedUpstream]:
+    with ThreadedUpstream(models=("m",)) as server:
+        yield server
+
+
+def with_budget(upstream: ThreadedUpstream, workers: int, amount: float) -> dict[str, object]:
+    """Every call costs a hundredth; a month does not end during a test, or only once in its life."""
+    budget = {"name": "tenant-month", "scope": {"tenant": "each"}, "amount": amount, "per": "month"}
+    return {**configuration(upstream, workers), "prices": PRICES, "budgets": [budget]}
+
+
+def asked(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
+    """Give what a command of the gateway's own answers in JSON."""
+    command = [sys.executable, "-m", "tidegate.cli.main", *arguments, "--config", str(gateway.configuration_path), "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30.0)
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
+
+
+def kill_ledger(gateway: GatewayProcess) -> None:
+    [ledger] = [each for each in psutil.Process(gateway.pid).children() if "tidegate.node.ledger" in " ".join(each.cmdline())]
+    os.kill(ledger.pid, signal.SIGKILL)
+
+
+def until_spent(gateway: GatewayProcess, calls: int) -> None:
+    """Wait until the books have so many calls, and say that they add up."""
+    deadline = time.monotonic() + 10.0
+    while True:
+        told = asked(gateway, "books", "verify")
+        [account] = told["balances"]
+        if account["spent_micro"] == calls * CALL_MICRO and account["holds_micro"] == 0:
+            assert told["faults"] == []
+            return
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_budget_is_not_overspent_by_two_hundred_calls_nor_by_a_restart(upstream: ThreadedUpstream, tmp_path: Path, workers: int) -> None:
+    """Of 200 at once the ten that it is worth are answered; started again, the gateway knows that nothing is left."""
+    gateway = GatewayProcess(with_budget(upstream, workers, 0.1), state_directory=tmp_path)
+    with gateway:
+        key = prepared(gateway, Limits())
+        assert {200: 10, 429: 190} == at_once(gateway, key, 200)
+        until_spent(gateway, 10)
+    with gateway:
+        assert {429: 20} == at_once(gateway, key, 20)
+
+
+def test_killed_processes_lose_and_double_nothing(upstream: ThreadedUpstream) -> None:
+    """kill -9 of the process that keeps the books, in the middle of calls: every answer is settled once, and the budget goes on."""
+    with GatewayProcess(with_budget(upstream, 2, 0.5)) as gateway:
+        key = prepared(gateway, Limits())
+        statuses = at_once(gateway, key, 20)
+        kill_ledger(gateway)
+        answered = statuses[200] + _until_answered(gateway, key)[200]
+        until_spent(gateway, answered)
+        deadline = time.monotonic() + 10.0
+        while answered < 50:  # a piece that one worker had leased may come back after another asked for it
+            assert time.monotonic() < deadline
+            answered += at_once(gateway, key, 60)[200]
+        assert 50 == answered, "what was spent before is not forgotten"
+        assert {429: 20} == at_once(gateway, key, 20)
+        until_spent(gateway, 50)
+
+
+def _until_answered(gateway: GatewayProcess, key: Secret) -> Counter[int]:
+    """Ask until the budget, which refuses while its keeper is away, is kept again."""
+    total: Counter[int] = Counter()
+    deadline = time.monotonic() + 15.0
+    while not total[200]:
+        assert time.monotonic() < deadline, total
+        total += at_once(gateway, key, 4)
+    return total

@@ -1,0 +1,94 @@
+"""Limits that worker processes share: whoever answers, the limit is one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import httpx
+import psutil
+import pytest
+
+from tidegate.domain.principal import Limits
+from tidegate.domain.units import Secret
+from tidegate.testing import GatewayProcess, RedisServer, ThreadedUpstream
+
+QUESTION = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+needs_redis = pytest.mark.skipif(not RedisServer.is_installed(), reason="redis-server is not installed: apt-get install redis-server")
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[ThreadedUpstream]:
+    with ThreadedUpstream(models=("m",)) as server:
+        yield server
+
+
+def configuration(upstream: ThreadedUpstream, workers: int, **limits: object) -> dict[str, object]:
+    there = {"dialect": "openai", "base_url": upstream.base_url, "models": ["m"], "health": {"enabled": False}}
+    return {"upstreams": {"there": there}, "server": {"workers": workers, "drain_timeout_s": 2.0}, "limits": limits}
+
+
+def at_once(gateway: GatewayProcess, key: Secret, calls: int) -> Counter[int]:
+    """Send so many calls at the same time, each on a connection of its own so that all workers get some; give the statuses."""
+
+    async def call(client: httpx.AsyncClient) -> int:
+        headers = {"authorization": f"Bearer {key.reveal()}", "connection": "close"}
+        return (await client.post(f"{gateway.base_url}/chat/completions", json=QUESTION, headers=headers)).status_code
+
+    async def all_of_them() -> list[int]:
+        limits = httpx.Limits(max_connections=calls, max_keepalive_connections=0)
+        async with httpx.AsyncClient(timeout=20.0, limits=limits) as client:
+            return await asyncio.gather(*(call(client) for _ in range(calls)))
+
+    return Counter(asyncio.run(all_of_them()))
+
+
+def prepared(gateway: GatewayProcess, limits: Limits) -> Secret:
+    """Make a key that every worker knows, without using any of its limits."""
+    probe = gateway.create_key(name="probe")
+    key = gateway.create_key(limits=limits)
+    gateway.wait_for_key(probe)
+    time.sleep(1.2)  # keys are watched once a second by every worker
+    deadline = time.monotonic() + 10.0
+    while limits_words(gateway) not in (None, "shared"):  # a store that came up empty settles
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return key
+
+
+def limits_words(gateway: GatewayProcess) -> str | None:
+    words: str | None = httpx.get(f"{gateway.admin_url}/readyz").json().get("limits")
+    return words
+
+
+@pytest.mark.parametrize(
+    ("workers", "store"), [(1, None), (4, None), pytest.param(1, "redis", marks=needs_redis), pytest.param(4, "redis", marks=needs_redis)]
+)
+def test_ten_of_two_hundred(upstream: ThreadedUpstream, workers: int, store: str | None) -> None:
+    """200 concurrent calls at a limit worth 10: exactly 10 are answered, on one worker and on four, whoever keeps the limit."""
+    with RedisServer() if store else ThreadedUpstream(models=("unused",)) as server:
+        limits = {"store": server.url} if isinstance(server, RedisServer) else {}
+        with GatewayProcess(configuration(upstream, workers, **limits)) as gateway:
+            key = prepared(gateway, Limits(requests_per_minute=10))
+            assert {200: 10, 429: 190} == at_once(gateway, key, 200)
+
+
+def test_a_killed_ledger_process_is_replaced_and_told(upstream: ThreadedUpstream) -> None:
+    """kill -9: the next one comes by itself, the workers tell it what is in use, and readiness shows all of it."""
+    with GatewayProcess(configuration(upstream, 2)) as gateway:
+        key = prepared(gateway, Limits(requests_per_minute=20))
+        assert {200: 12} == at_once(gateway, key, 12)
+        [ledger] = [each for each in psutil.Process(gateway.pid).children() if "tidegate.node.ledger" in " ".join(each.cmdline())]
+        os.kill(ledger.pid, signal.SIGKILL)
+
+        deadline = time.monotonic() + 10.0
+        seen: set[str] = set()
+        while not seen or limits_words(gateway) != "shared":
+            seen |= {str(limits_words(gateway))} - {"shared"}
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert {200: 8, 429: 32} == at_once(gateway, key, 40)

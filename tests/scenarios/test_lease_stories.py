@@ -1,0 +1,126 @@
+"""What the leases of a worker do not cover is waited for once, on both drivers, and then refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.scenarios.limit_stories import limit, limited
+from tests.scenarios.live_driver import LiveRun
+from tests.scenarios.stories import ANSWER, CHAT
+from tests.scenarios.test_scenarios import comparable
+
+from tidegate.domain.limits import CounterSpec, Resource, StoreDown
+from tidegate.domain.outcome import Outcome
+from tidegate.domain.request import Operation
+from tidegate.flow.actions import AwaitLease, Finish, SendError
+from tidegate.policy.metering.counter import Counter, CounterStatistics
+from tidegate.policy.metering.sliding_window import SlidingWindow
+from tidegate.simulator.driver import Simulation, TracedAction
+from tidegate.simulator.scenario import Scenario, ScriptedRequest
+
+
+class LateWindow(SlidingWindow):
+    """Refuses each amount until it was asked for as often as it says, as a lease does that has to be asked for first."""
+
+    __slots__ = ("refusals",)
+
+    def __init__(self, spec: CounterSpec, *, origin: float, refusals: int) -> None:
+        super().__init__(spec, origin=origin)
+        self.refusals = refusals
+
+    def take(self, amount: int, *, now: float) -> int | None:
+        if self.refusals > 0:
+            self.refusals -= 1
+            return None
+        return super().take(amount, now=now)
+
+    def may_come(self, amount: int, *, now: float) -> bool:
+        del amount, now
+        return True
+
+
+class LateCounters:
+    """Gives counters that are late."""
+
+    def __init__(self, refusals: int) -> None:
+        self._refusals = refusals
+        self._counters: dict[str, Counter] = {}
+
+    def counter(self, name: str, spec: CounterSpec, on_store_down: StoreDown, *, now: float) -> Counter:
+        del on_store_down
+        if name not in self._counters:
+            self._counters[name] = LateWindow(spec, origin=now, refusals=self._refusals)
+        return self._counters[name]
+
+    def statistics(self) -> CounterStatistics:
+        return CounterStatistics(len(self._counters))
+
+
+MODELS = ScriptedRequest(0.0, b"", Operation.MODELS)
+ONE = ScriptedRequest(0.0, CHAT, calls=(ANSWER,))
+LEAVES = ScriptedRequest(0.0, CHAT, calls=(ANSWER,), leaves_after_s=0.001)
+TIGHT = 130
+"""Tokens with which the prompt is counted before they are reserved."""
+
+
+def told(scenario: Scenario, refusals: int) -> list[TracedAction]:
+    """Play a scenario on both drivers and give what both decided."""
+    simulation = Simulation(scenario, policies=scenario.policies(counters=LateCounters(refusals)))
+    live = LiveRun(scenario, policies=scenario.policies(counters=LateCounters(refusals)))
+    trace = simulation.run()
+    assert comparable(trace) == comparable(live.run())
+    for policies in (simulation.policies, live.policies):
+        statistics = policies.limits.statistics(now=1e6)
+        assert (0, 0) == (statistics.outstanding, statistics.held_tokens)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("request_", "resource", "ceiling", "refusals", "waits", "outcome"),
+    [
+        (ONE, Resource.REQUESTS, 10, 1, 1, Outcome.OK),
+        (ONE, Resource.REQUESTS, 10, 2, 1, Outcome.REJECTED_RATE_LIMIT),
+        (MODELS, Resource.REQUESTS, 10, 1, 1, Outcome.OK),
+        (ONE, Resource.TOKENS, 10_000, 1, 1, Outcome.OK),
+        (ONE, Resource.TOKENS, 10_000, 2, 1, Outcome.OK),  # the exact count is less, and that is there
+        (ONE, Resource.TOKENS, 10_000, 3, 1, Outcome.REJECTED_RATE_LIMIT),
+        (ONE, Resource.TOKENS, TIGHT, 1, 1, Outcome.OK),
+        (ONE, Resource.TOKENS, TIGHT, 2, 1, Outcome.REJECTED_RATE_LIMIT),
+        (LEAVES, Resource.REQUESTS, 10, 1, 1, Outcome.CLIENT_CANCELLED),
+        (LEAVES, Resource.TOKENS, 10_000, 1, 1, Outcome.CLIENT_CANCELLED),
+    ],
+)
+def test_a_request_waits_for_a_lease_once_at_each_gate(
+    request_: ScriptedRequest, resource: Resource, ceiling: int, refusals: int, waits: int, outcome: Outcome
+) -> None:
+    """The next exchange may bring what is missing; if it does not, the client is told to come back in a second."""
+    trace = told(limited(request_, rules=(limit(resource, ceiling),)), refusals)
+    actions = [entry.action for entry in trace]
+    assert waits == sum(isinstance(action, AwaitLease) for action in actions)
+    assert isinstance(actions[-1], Finish)
+    assert outcome is actions[-1].record.outcome
+    if outcome is Outcome.REJECTED_RATE_LIMIT:
+        assert [1.0] == [action.error.retry_after_s for action in actions if isinstance(action, SendError)]
+
+
+def test_the_gate_and_the_tokens_may_both_be_waited_for() -> None:
+    """Each of the two asks the store once."""
+    rules = (limit(Resource.REQUESTS, 10), msgspec.structs.replace(limit(Resource.TOKENS, 10_000), name="tokens"))
+    trace = told(limited(ONE, rules=rules), 1)
+    assert 2 == sum(isinstance(entry.action, AwaitLease) for entry in trace)
+
+
+class _BrokenRun(LiveRun):
+    """A live run whose store of leases fails."""
+
+    async def replenished(self, *, deadline_s: float) -> None:
+        raise AssertionError(deadline_s)
+
+
+def test_a_fault_of_the_lease_keeper_ends_the_request_and_loses_nothing() -> None:
+    """A 500, one record, and no permit left."""
+    scenario = limited(ONE, rules=(limit(Resource.TOKENS, 10_000),))
+    run = _BrokenRun(scenario, policies=scenario.policies(counters=LateCounters(1)))
+    run.run()
+    assert [Outcome.FAILED_INTERNAL] == [record.outcome for record in run.records]
+    assert 0 == run.policies.limits.statistics(now=1e6).outstanding
