@@ -20,11 +20,11 @@ import psutil
 import uvloop
 
 from tidegate.adapters.books.desk import Desk
-from tidegate.adapters.books.frames import POST
 from tidegate.adapters.books.journal import Journal
 from tidegate.adapters.books.opening import open_books
 from tidegate.adapters.books.spill import SpillFile
 from tidegate.adapters.frame_server import FrameServer
+from tidegate.adapters.frames import POST
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.domain.books import Dimensions, Entry, Hold, OperationId, Settle
 from tidegate.domain.units import TenantId

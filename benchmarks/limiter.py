@@ -55,7 +55,7 @@ class Offering:
         self.limiter = Limiter(counters, (rule,))
         self.rng = Random(seed)  # noqa: S311  load, not secrets
         rng = Random(os.urandom(8))  # noqa: S311  a name, not a secret
-        self.keeper = Keeper(counters, store, name="store", clock=time.monotonic, rng=rng)
+        self.keeper = Keeper(counters, store, worker=f"{rng.getrandbits(64):016x}", name="store", clock=time.monotonic, rng=rng)
         self.subject = LimitSubject(KeyId("key"), TenantId("acme"), UserId("user"))
         self.running: deque[list[tuple[Permit, Demand]]] = deque()
         self.settled_at, self.settled = array("d"), array("q")

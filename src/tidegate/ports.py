@@ -251,9 +251,7 @@ class LimitStatistics(msgspec.Struct, frozen=True):
     held_tokens: int
     rules: tuple[RuleStatistics, ...] = ()
     shared: int = 0
-    """Counters whose name had to share one, because their rule had too many."""
-    levels: dict[str, float] = {}
-    """What the source of the counters has to say."""
+    """How often a name had to share a counter with others, because its rule had too many."""
 
 
 class Forecast(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from tests.e2e.test_shared_limits import at_once, configuration, prepared
@@ -50,8 +52,29 @@ def asked(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
 
 
 def kill_ledger(gateway: GatewayProcess) -> None:
-    [ledger] = [each for each in psutil.Process(gateway.pid).children() if "tidegate.node.ledger" in " ".join(each.cmdline())]
+    [ledger] = children_of(gateway, "tidegate.node.ledger")
     os.kill(ledger.pid, signal.SIGKILL)
+
+
+def kill_workers(gateway: GatewayProcess) -> None:
+    """Kill all of them, and wait until others are ready."""
+    workers = children_of(gateway, "tidegate.node.worker")
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 15.0
+    while httpx.get(f"{gateway.admin_url}/readyz").status_code != 200 or {*workers} & {*children_of(gateway, "tidegate.node.worker")}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def children_of(gateway: GatewayProcess, module: str) -> list[psutil.Process]:
+    """Give the processes of a kind; one that ends at this moment is none."""
+    found = []
+    for each in psutil.Process(gateway.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if module in each.cmdline():
+                found.append(each)
+    return found
 
 
 def until_spent(gateway: GatewayProcess, calls: int) -> None:
@@ -94,6 +117,25 @@ def test_killed_processes_lose_and_double_nothing(upstream: ThreadedUpstream) ->
         assert 50 == answered, "what was spent before is not forgotten"
         assert {429: 20} == at_once(gateway, key, 20)
         until_spent(gateway, 50)
+
+
+def test_what_a_killed_worker_spent_is_not_forgotten_with_the_ledger_process(upstream: ThreadedUpstream) -> None:
+    """kill -9 of all workers, and then of the process that had counted what they spent: the books know, and nobody spends it again."""
+    with GatewayProcess(with_budget(upstream, 2, 0.3)) as gateway:
+        key = prepared(gateway, Limits())
+        assert {200: 20} == at_once(gateway, key, 20)
+        until_spent(gateway, 20)
+        kill_workers(gateway)
+        answered = 20 + _until_answered(gateway, key)[200]
+        kill_ledger(gateway)
+        answered += _until_answered(gateway, key)[200]
+        deadline = time.monotonic() + 10.0
+        while answered < 30:  # a piece that one worker had leased may come back after another asked for it
+            assert time.monotonic() < deadline, "what is left is not given out"
+            answered += at_once(gateway, key, 60)[200]
+        assert 30 == answered, "what was spent before is not forgotten"
+        assert {429: 20} == at_once(gateway, key, 20)
+        until_spent(gateway, 30)
 
 
 def _until_answered(gateway: GatewayProcess, key: Secret) -> Counter[int]:

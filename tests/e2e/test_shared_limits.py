@@ -17,6 +17,10 @@ from tidegate.domain.principal import Limits
 from tidegate.domain.units import Secret
 from tidegate.testing import GatewayProcess, RedisServer, ThreadedUpstream
 
+ENOUGH_S = 20.0
+"""For what comes by itself, on a busy machine."""
+IN_A_ROW = 40
+"""New connections go to any worker: of four, one is missed by so many once in a hundred thousand times."""
 QUESTION = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
 needs_redis = pytest.mark.skipif(not RedisServer.is_installed(), reason="redis-server is not installed: apt-get install redis-server")
 
@@ -41,19 +45,22 @@ def at_once(gateway: GatewayProcess, key: Secret, calls: int) -> Counter[int]:
 
     async def all_of_them() -> list[int]:
         limits = httpx.Limits(max_connections=calls, max_keepalive_connections=0)
-        async with httpx.AsyncClient(timeout=20.0, limits=limits) as client:
+        async with httpx.AsyncClient(timeout=ENOUGH_S, limits=limits) as client:
             return await asyncio.gather(*(call(client) for _ in range(calls)))
 
     return Counter(asyncio.run(all_of_them()))
 
 
 def prepared(gateway: GatewayProcess, limits: Limits) -> Secret:
-    """Make a key that every worker knows, without using any of its limits."""
-    probe = gateway.create_key(name="probe")
+    """Make a key that every worker knows, without using any of its limits: whoever knows the probe, which is younger, knows the key."""
     key = gateway.create_key(limits=limits)
-    gateway.wait_for_key(probe)
-    time.sleep(1.2)  # keys are watched once a second by every worker
-    deadline = time.monotonic() + 10.0
+    probe = gateway.create_key(name="probe")
+    deadline = time.monotonic() + ENOUGH_S
+    known = 0
+    while known < IN_A_ROW:
+        answer = httpx.get(f"{gateway.base_url}/models", headers={"authorization": f"Bearer {probe.reveal()}", "connection": "close"})
+        known = known + 1 if answer.status_code == 200 else 0
+        assert time.monotonic() < deadline
     while limits_words(gateway) not in (None, "shared"):  # a store that came up empty settles
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -85,10 +92,15 @@ def test_a_killed_ledger_process_is_replaced_and_told(upstream: ThreadedUpstream
         [ledger] = [each for each in psutil.Process(gateway.pid).children() if "tidegate.node.ledger" in " ".join(each.cmdline())]
         os.kill(ledger.pid, signal.SIGKILL)
 
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + ENOUGH_S
         seen: set[str] = set()
         while not seen or limits_words(gateway) != "shared":
             seen |= {str(limits_words(gateway))} - {"shared"}
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert {200: 8, 429: 32} == at_once(gateway, key, 40)
+        answered = 0
+        while answered < 8:  # a piece that one worker had leased may come back after another asked for it
+            assert time.monotonic() < deadline
+            answered += at_once(gateway, key, 40)[200]
+        assert 8 == answered
+        assert {429: 20} == at_once(gateway, key, 20)

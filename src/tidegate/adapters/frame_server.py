@@ -1,8 +1,7 @@
 """Serves frames on a Unix socket, and reads each connection to its end, whatever becomes of the answers.
 
-A frame is four bytes of length and a msgpack array of kind, number and payload; its answer is another of number and payload. What a
-client sent before it was killed lies in the kernel: it is read and served although nobody takes the answers any more. That is why this
-does not stand on asyncio's transports, which close a connection, and forget what was not read, when a write to it fails.
+What a client sent before it was killed lies in the kernel: it is read and served although nobody takes the answers any more. That is why
+this does not stand on asyncio's transports, which close a connection, and forget what was not read, when a write to it fails.
 
 Invariants: at most `MAX_SERVING` frames of a connection are served at once, the rest waits in the socket; a frame whose service fails is
 not answered and ends the answers of its connection, so that the client comes back and sends again what it has no answer to.
@@ -16,23 +15,17 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import msgspec
+from tidegate.adapters.frames import answer, take_questions
 
 Serve = Callable[[bytes], Awaitable[bytes]]
 
-MAX_FRAME_BYTES: Final = 16_777_216
-"""The largest are some hundred kB."""
 MAX_SERVING: Final = 1_024
 """Frames of one connection that wait for their answers: what some clients send while a disk writes once."""
 MAX_UNSENT_BYTES: Final = 8_388_608
 """Answers that a client does not take; over it, it hangs, and gets no more."""
 
-_LENGTH_BYTES: Final = 4
 _READ_BYTES: Final = 262_144
 _LOG = logging.getLogger("tidegate.node")
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[str, int, bytes]).decode
 
 
 class FrameServer:
@@ -122,25 +115,13 @@ class _Connection:
 
     def _take_frames(self) -> None:
         """Serve the whole frames out of what was received."""
-        received, at = self._received, 0
-        while len(received) - at >= _LENGTH_BYTES:
-            start = at + _LENGTH_BYTES
-            length = int.from_bytes(received[at:start], "big")
-            if length > MAX_FRAME_BYTES:
-                raise ValueError(f"a frame of {length} bytes")
-            if len(received) < start + length:
-                break
-            kind, number, payload = _decode(memoryview(received)[start : start + length])
+        for kind, number, payload in take_questions(self._received):
             task = self._loop.create_task(self._serve(self._serves[kind], number, payload), name=f"frame {kind}")
             self._tasks.add(task)
             task.add_done_callback(self._served)
-            at = start + length
-        del received[:at]
 
     async def _serve(self, serve: Serve, number: int, payload: bytes) -> None:
-        answer = await serve(payload)
-        body = _encode((number, answer))
-        self._send(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
+        self._send(answer(number, await serve(payload)))
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -282,6 +282,7 @@ METRICS: tuple[MetricSpec, ...] = (
         {"went_down": "health_went_down", "came_back": "health_came_back"},
         "Replicas that health checks, or other nodes, found dead or alive again, counted by each worker.",
     ),
+    _level("tidegate_diverted_classes", "classes.diverted", "Kinds of prompts that workers send to their route's fallback."),
     _level("tidegate_shared_connected", "shared.connected", "Workers that are connected to the store shared with other nodes."),
     _several(
         "tidegate_shared_messages_total",
@@ -292,6 +293,7 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     _counter("tidegate_shared_lost_total", "shared.lost", "Times a worker lost the store shared with other nodes."),
     _level("tidegate_limit_counters", "limits.counters", "Counters of limits that have something in use or were asked for lately."),
+    _counter("tidegate_limit_shared_total", "limits.shared", "Times a name had to share a counter, because its rule had too many."),
     MetricSpec(
         "tidegate_limit_refusals_total",
         Kind.COUNTER,

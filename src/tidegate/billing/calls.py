@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate.domain.books import Dimensions, SettledCall
-from tidegate.domain.record import RequestRecord
+from tidegate.domain.record import RequestRecord, billed_attempts
 from tidegate.domain.units import TenantId
 from tidegate.domain.usage import Evidence, Usage
 from tidegate.policy.metering.hybrid import ResourceUse
@@ -32,23 +32,19 @@ def calls_of_record(record: RequestRecord) -> Iterator[BilledCall]:
     As in the books, a call counts when its request ended, under the name by which the upstream knows the model. What the request sent and
     received counts with its last attempt.
     """
-    for attempt in record.attempts:
-        is_last = attempt is record.attempts[-1]
-        answered = is_last and record.usage.total_tokens > 0
-        usage = record.usage if answered else attempt.usage
+    for attempt, usage, evidence in billed_attempts(record):
         tokens, ran_ms = usage.total_tokens, round(attempt.duration_s * 1000)
-        if not tokens:
-            continue
-        upstream = attempt.replica.rpartition("/")[0]
         yield BilledCall(
             at=record.started_at + record.duration_s,
             tenant=TenantId(record.tenant),
             amount_micro=attempt.cost_micro,
-            evidence=record.evidence if answered else Evidence.REPORTED,
+            evidence=evidence,
             price_version=record.price_version,
             usage=usage,
-            dimensions=Dimensions(record.key_id, record.user, record.feature, attempt.model or record.model, record.route, upstream),
-            resources=ResourceUse(tokens, tokens * ran_ms, record.traffic_bytes if is_last else 0),
+            dimensions=Dimensions(
+                record.key_id, record.user, record.feature, attempt.model or record.model, record.route, attempt.upstream
+            ),
+            resources=ResourceUse(tokens, tokens * ran_ms, record.traffic_bytes if attempt is record.attempts[-1] else 0),
         )
 
 

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tidegate.billing.calls import BilledCall
-from tidegate.billing.layout import csv_text, money_text, table
-from tidegate.domain.money import HybridPlan
+from tidegate.billing.layout import csv_text, plain, table
+from tidegate.domain.money import WHOLE_PPM, HybridPlan, money_text
 from tidegate.domain.usage import Usage
 from tidegate.policy.metering.hybrid import ResourceUse, hybrid_bill, plan_of
-
-_MILLIONTHS = 1_000_000
 
 
 class InvoiceLine(msgspec.Struct, frozen=True):
@@ -95,8 +93,8 @@ def _hybrid_lines(plan: HybridPlan, use: ResourceUse) -> list[InvoiceLine]:
     bill = hybrid_bill(plan, use)
     return [
         InvoiceLine("free_tokens", bill.free_tokens, "tokens", 0),
-        InvoiceLine("gpu_memory", bill.memory_hours_ppm / _MILLIONTHS, "GB hours", bill.memory_micro),
-        InvoiceLine("traffic", bill.traffic_gb_ppm / _MILLIONTHS, "GB", bill.traffic_micro),
+        InvoiceLine("gpu_memory", bill.memory_hours_ppm / WHOLE_PPM, "GB hours", bill.memory_micro),
+        InvoiceLine("traffic", bill.traffic_gb_ppm / WHOLE_PPM, "GB", bill.traffic_micro),
     ]
 
 
@@ -123,7 +121,7 @@ def _invoice_text(invoice: Invoice) -> str:
         for line in invoice.lines
     ]
     rows.append(("total", "", "", "", "", "", money_text(invoice.total_micro)))
-    return f"Invoice {invoice.month}, tenant {invoice.tenant or '-'}\n{table(rows, left=3)}"
+    return f"Invoice {invoice.month}, tenant {plain(invoice.tenant) or '-'}\n{table(rows, left=3)}"
 
 
 def invoices_csv(made: Sequence[Invoice]) -> str:

@@ -1,4 +1,4 @@
-"""How reports look: columns for people, CSV for spreadsheets; amounts of money as they are written."""
+"""How reports look: columns for people, CSV for spreadsheets. No name that somebody chose can steer a terminal or run as a formula."""
 
 from __future__ import annotations
 
@@ -9,16 +9,8 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len, set_cell_size
 
-_MICRO = 1_000_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula; names in a report may be chosen by clients."""
-
-
-def money_text(amount_micro: int) -> str:
-    """Write an amount with two to six decimals, exactly."""
-    whole, rest = divmod(abs(amount_micro), _MICRO)
-    decimals = f"{rest:06}".rstrip("0").ljust(2, "0")
-    return f"{'-' if amount_micro < 0 else ''}{whole}.{decimals}"
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -31,8 +23,14 @@ def day_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
+def plain(name: str) -> str:
+    """Give a name as a terminal may show it."""
+    return name if name.isprintable() else "".join(character if character.isprintable() else "?" for character in name)
+
+
 def table(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Lay rows out in columns, the first of them the heading; the first `left` columns are names, all others figures."""
+    rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(cell_len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

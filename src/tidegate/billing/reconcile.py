@@ -19,7 +19,8 @@ from typing import Final
 import msgspec
 
 from tidegate.billing.calls import BilledCall
-from tidegate.billing.layout import csv_text, day_text, money_text, ratio_text, table
+from tidegate.billing.layout import csv_text, day_text, plain, ratio_text, table
+from tidegate.domain.money import MICRO, money_text
 from tidegate.errors import ConfigurationError
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -32,7 +33,6 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 }
 """What each figure is called in the exports of OpenAI, OpenRouter, DashScope and others; the first that is there counts."""
 _APART = re.compile(r"\W+")
-_MICRO = 1_000_000
 _EPOCH = re.compile(r"\d{9,13}(?:\.\d+)?")
 _MILLISECONDS = 1e11
 """Above it a timestamp counts milliseconds."""
@@ -107,7 +107,7 @@ def read_export(text: str, *, name: str) -> Export:
         parts = [cells[part] for part in ("input", "output") if part in cells] if {"input", "output"} <= cells.keys() else [cells["tokens"]]
         tokens = sum(int(_number(part, where)) for part in parts)
         cost = _number(cells.get("cost", ""), where)
-        figures[key] = figures.get(key, Figures()).plus(Figures(tokens, round(cost * _MICRO)))
+        figures[key] = figures.get(key, Figures()).plus(Figures(tokens, round(cost * MICRO)))
     return Export(figures, "cost" in places)
 
 
@@ -206,7 +206,7 @@ def reconciliation_text(found: Reconciliation) -> str:
     width = len(_HEADING) if found.has_cost else 6
     rows = [_HEADING, *(_cells(each) for each in found.days), *(_cells(each) for each in found.models)]
     judged = f"{len(found.beyond)} of {len(found.models)} models drift by more than {found.tolerance * 100:g} %"
-    named = f": {', '.join(found.beyond)}" if found.beyond else ""
+    named = f": {plain(', '.join(found.beyond))}" if found.beyond else ""
     return f"{table([row[:width] for row in rows], left=2)}{judged}{named}\n"
 
 

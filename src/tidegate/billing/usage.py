@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from tidegate.billing.calls import BilledCall
-from tidegate.billing.layout import csv_text, money_text, ratio_text, table
+from tidegate.billing.layout import csv_text, ratio_text, table
 from tidegate.domain.books import UsageRow
+from tidegate.domain.money import money_text
 from tidegate.domain.usage import Evidence, Usage
 
 GROUPS: dict[str, Callable[[BilledCall], str]] = {

@@ -14,14 +14,14 @@ import msgspec
 from tidegate.adapters.books.ledger import Books
 from tidegate.adapters.books.opening import open_books
 from tidegate.adapters.wall_clock import wall_clock
+from tidegate.billing.layout import plain, table
 from tidegate.config.schema import Configuration
 from tidegate.domain.books import LARGEST_MICRO, Balance, Credit, OperationId
+from tidegate.domain.money import MICRO, money_text
 from tidegate.domain.units import TenantId
 from tidegate.errors import InvalidParameter
 from tidegate.node.exits import Exit
 from tidegate.wiring.books import books_database
-
-_MICRO = 1_000_000
 
 
 class Place:
@@ -50,7 +50,7 @@ def credit(place: Place, tenant: str, amount: str, *, note: str, reference: str 
         return Exit.OK
     if not posted:
         sys.stderr.write(f"{operation} was entered before; nothing was changed.\n")
-    print(f"{tenant} has {_money(balance.balance_micro, place.currency)}.")
+    print(f"{plain(tenant)} has {_money(balance.balance_micro, place.currency)}.")
     return Exit.OK
 
 
@@ -82,7 +82,7 @@ def verify(place: Place, *, as_json: bool) -> int:
 def parse_amount(text: str) -> int:
     """Read an amount of whole units, like `12.50`, as millionths; exact, or refused."""
     try:
-        micro = Decimal(text) * _MICRO
+        micro = Decimal(text) * MICRO
         exact = micro.is_finite() and micro == micro.to_integral_value() and 0 < abs(micro) <= LARGEST_MICRO
     except InvalidOperation:
         exact = False
@@ -94,24 +94,12 @@ def parse_amount(text: str) -> int:
 def _table(balances: Sequence[Balance], currency: str) -> str:
     if not balances:
         return "The books are empty.\n"
-    rows: list[tuple[str, ...]] = [("TENANT", "CREDITED", "BALANCE", "HOLDS", "SPENT")]
+    rows = [("tenant", "credited", "balance", "holds", "spent")]
     for each in balances:
-        amounts = (each.credited_micro, each.balance_micro, each.holds_micro, each.spent_micro)
-        rows.append((_shown(each.tenant), *(_money(amount, currency) for amount in amounts)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(
-        f"{'  '.join((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])))}\n"  # one line for each tenant
-        for row in rows
-    )
-
-
-def _shown(name: str) -> str:
-    """Give a name as a terminal may show it."""
-    return "".join(character if character.isprintable() else "?" for character in name)
+        credited, balance = _money(each.credited_micro, currency), _money(each.balance_micro, currency)
+        rows.append((each.tenant, credited, balance, _money(each.holds_micro, currency), _money(each.spent_micro, currency)))
+    return table(rows)
 
 
 def _money(amount_micro: int, currency: str) -> str:
-    sign = "-" if amount_micro < 0 else ""
-    whole, rest = divmod(abs(amount_micro), _MICRO)
-    decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
-    return f"{sign}{whole:,}.{decimals} {currency}".rstrip()
+    return f"{money_text(amount_micro, grouped=True)} {currency}".rstrip()

@@ -18,11 +18,10 @@ from tidegate.config.explain import render_problems
 from tidegate.config.load import load
 from tidegate.config.prepare import prepare, readable_file
 from tidegate.config.schema import Configuration
+from tidegate.domain.principal import DEFAULT_TIER
 from tidegate.errors import ConfigurationError
 
 DEFAULT_FILE = Path("tidegate.yaml")
-DEFAULT_TIER = "default"
-"""Means: the general `limits`."""
 
 Part = TypeVar("Part", bound=msgspec.Struct)
 

@@ -12,9 +12,9 @@ from random import Random
 
 import msgspec
 
-from tidegate.cli.configured import DEFAULT_TIER, effective
+from tidegate.cli.configured import effective
 from tidegate.config.schema import Configuration
-from tidegate.domain.principal import Principal
+from tidegate.domain.principal import DEFAULT_TIER, Principal
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, TenantId, UserId
 from tidegate.domain.upstream import TargetView

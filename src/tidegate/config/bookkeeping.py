@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tidegate.config.schema import Configuration
 
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+"""How an address of `books.database` begins that is no file."""
+
 
 def books_are_kept(configuration: Configuration) -> bool:
     """Say whether books are kept: where the configuration says so, or where anything has a price or a budget."""

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
 from tidegate.config.check_health import check_redis_address
-from tidegate.config.environment import is_pattern
-from tidegate.config.problem import Path, Problem, Severity, did_you_mean
+from tidegate.config.check_scopes import check_scope
+from tidegate.config.problem import Path, Problem
 from tidegate.config.schema import Configuration
-from tidegate.config.schema_limits import EACH, LimitedName, LimitRuleSection
+from tidegate.config.schema_limits import LimitedName, LimitRuleSection
 from tidegate.config.source import Source
 from tidegate.config.words import is_name
 from tidegate.domain.limits import OWN_RULES
 
 MOST_RULES = 100
-"""Each is looked at for every subject that appears, and each is a label of the metrics."""
-
-_DEFAULT_TIER = "default"
+"""Likewise of budgets. Each is looked at for every subject that appears, and each is a label of the metrics."""
 
 
 def check_limits(configuration: Configuration, source: Source) -> Iterator[Problem]:
@@ -33,7 +30,7 @@ def check_limits(configuration: Configuration, source: Source) -> Iterator[Probl
         path: Path = ("limits", "rules", index)
         yield from _check_name(rules[:index], budgets, rule, path, source)
         yield from _check_counting(rule, path, source)
-        yield from _check_scope(configuration, rule, path, source)
+        yield from check_scope(configuration, rule.scope, (*path, "scope"), source, kind="limit")
 
 
 def _check_name(
@@ -58,25 +55,3 @@ def _check_counting(rule: LimitRuleSection, path: Path, source: Source) -> Itera
     elif rule.per is not None:
         for name in over_time[:-1]:
             yield source.problem((*path, name), f"a limit per {rule.per} has no {name}", f"delete {name}, or per")
-
-
-def _check_scope(configuration: Configuration, rule: LimitRuleSection, path: Path, source: Source) -> Iterator[Problem]:
-    """Find patterns that hold for nobody that the configuration knows; keys, users, tenants and features are not in it."""
-    routes = [route.model for route in configuration.routes]
-    tiers = [_DEFAULT_TIER, *configuration.tiers]
-    scope = rule.scope
-    for name in ("key", "user", "tenant", "tier", "feature", "model", "route"):
-        pattern: str | None = getattr(scope, name)
-        if pattern is not None and (not pattern or pattern != pattern.strip()):
-            yield source.problem(
-                (*path, "scope", name), f"the {name} of this limit is empty or has spaces around it", "write a pattern, or `each`"
-            )
-    for name, pattern, known in (("tier", scope.tier, tiers), ("route", scope.route, routes)):
-        if pattern not in (None, "", EACH) and not any(fnmatchcase(each, pattern) for each in known):
-            hint = did_you_mean(pattern, known) or f"there are: {', '.join(known)}"
-            yield source.problem((*path, "scope", name), f'no {name} is called "{pattern}"', hint, severity=Severity.WARNING)
-    model = scope.model
-    if model not in (None, "", EACH) and not is_pattern(model) and not any(fnmatchcase(model, route) for route in routes):
-        message = f'this limit never holds: no route takes requests for "{model}"'
-        hint = did_you_mean(model, [route for route in routes if not is_pattern(route)]) or "add a route for it"
-        yield source.problem((*path, "scope", "model"), message, hint, severity=Severity.WARNING)

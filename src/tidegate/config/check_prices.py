@@ -10,22 +10,20 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-import msgspec
-
+from tidegate.config.check_limits import MOST_RULES
 from tidegate.config.check_routes import covers
+from tidegate.config.check_scopes import check_scope
 from tidegate.config.check_targets import stand_ins
 from tidegate.config.environment import LOCAL, is_pattern
 from tidegate.config.price_values import DAYS, DECIMALS, RATES, hours_of, micro_of, rates_of
 from tidegate.config.problem import Path, Problem, Severity, did_you_mean
 from tidegate.config.schema import Configuration
-from tidegate.config.schema_limits import EACH
 from tidegate.config.schema_prices import HybridSection, ModelPriceSection, MoneyBudgetSection, TimeWindowSection
 from tidegate.config.source import Source
 from tidegate.config.words import is_name
 from tidegate.domain.limits import OWN_RULES
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
-_DEFAULT_TIER = "default"
 _MOST_NAMED = 8
 """Models without a price that a warning names; the rest it counts."""
 
@@ -46,6 +44,9 @@ def check_prices(configuration: Configuration, source: Source) -> Iterator[Probl
         if budget.name in names:
             yield source.problem(("budgets", index, "name"), f'two budgets are called "{budget.name}"', "give each a name of its own")
         names.add(budget.name)
+    if len(configuration.budgets) > MOST_RULES:
+        message = f"there are {len(configuration.budgets)} budgets, more than {MOST_RULES}"
+        yield source.problem(("budgets",), message, "let one budget with `each` stand for many")
     if configuration.budgets and not prices.models and prices.file is None:
         message = "nothing has a price, so no budget can ever be used up"
         yield source.problem(("budgets",), message, "add prices.models, or prices.file", severity=Severity.WARNING, at_key=True)
@@ -179,20 +180,4 @@ def _check_budget(configuration: Configuration, budget: MoneyBudgetSection, path
     if budget.name in OWN_RULES:
         yield source.problem((*path, "name"), f'"{budget.name}" is the name of a ceiling that every key has', "choose another name")
     yield from _check_decimals(budget.amount, (*path, "amount"), source)
-    scopes: dict[str, str | None] = msgspec.structs.asdict(budget.scope)
-    for scope, pattern in scopes.items():
-        if pattern is not None and (not pattern or pattern != pattern.strip()):
-            message = f"the {scope} of this budget is empty or has spaces around it"
-            yield source.problem((*path, "scope", scope), message, f"write a name, a pattern, or {EACH}")
-    tiers = [_DEFAULT_TIER, *configuration.tiers]
-    routes = [route.model for route in configuration.routes]
-    for scope, known in (("tier", tiers), ("route", routes)):
-        pattern = scopes[scope]
-        if pattern is None or pattern == EACH or any(name == pattern or fnmatchcase(name, pattern) for name in known):
-            continue
-        hint = did_you_mean(pattern, known) or f"there are: {', '.join(known)}"
-        yield source.problem((*path, "scope", scope), f'there is no {scope} "{pattern}"', hint)
-    model = scopes["model"]
-    if model is not None and model != EACH and not any(covers(name, model) or covers(model, name) for name in routes):
-        hint = did_you_mean(model, routes) or f"routes are: {', '.join(routes)}"
-        yield source.problem((*path, "scope", "model"), f'no route takes the model "{model}"', hint)
+    yield from check_scope(configuration, budget.scope, (*path, "scope"), source, kind="budget")

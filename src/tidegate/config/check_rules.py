@@ -16,10 +16,10 @@ from tidegate.config.schema import Configuration
 from tidegate.config.schema_routing import OrderName, RouteSection, RuleSection, WhenSection
 from tidegate.config.source import Source
 from tidegate.domain.features import Script, Trait
+from tidegate.domain.principal import DEFAULT_TIER
 
 _TAKEN = frozenset({"sla", "budget"})
 """What records say where no rule decided."""
-_DEFAULT_TIER = "default"
 _EVERYTHING = WhenSection()
 
 
@@ -83,7 +83,7 @@ def _check_when(when: WhenSection, path: Path, source: Source) -> Iterator[Probl
 
 def _check_callers(configuration: Configuration, when: WhenSection, path: Path, source: Source) -> Iterator[Problem]:
     for index, tier in enumerate(when.tiers):
-        if tier != _DEFAULT_TIER and tier not in configuration.tiers:
+        if tier != DEFAULT_TIER and tier not in configuration.tiers:
             hint = did_you_mean(tier, configuration.tiers) or "add it under tiers, if keys or tokens carry it"
             message = f'there is no tier "{tier}" in tiers'
             yield source.problem((*path, "tiers", index), message, hint, severity=Severity.WARNING)

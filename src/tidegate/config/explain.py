@@ -11,8 +11,9 @@ from tidegate.config.environment import LOCAL
 from tidegate.config.explain_prices import budgets_text, prices_text
 from tidegate.config.problem import Problem, Severity
 from tidegate.config.schema import Configuration, UpstreamSection
-from tidegate.config.schema_limits import EACH, CeilingsSection, LimitedName, LimitRuleSection
+from tidegate.config.schema_limits import CeilingsSection, LimitedName, LimitRuleSection
 from tidegate.config.schema_routing import OrderName, RouteSection, RuleSection, TargetSection, WhenSection
+from tidegate.config.scopes import scope_words
 from tidegate.domain.limits import LimitMode
 
 MOST_PROBLEMS = 50
@@ -153,10 +154,8 @@ def _limit_rule(rule: LimitRuleSection) -> str:
         counted = f"per {rule.per}"
     else:
         counted = f"in {window:g} s" if rule.burst is None else f"per {window:g} s, {rule.burst:,} at once"
-    scopes: dict[str, str | None] = msgspec.structs.asdict(rule.scope)
-    words = [f"each {scope}" if pattern == EACH else f"{scope} {pattern}" for scope, pattern in scopes.items() if pattern is not None]
     shadow = ", only counted" if rule.mode is LimitMode.SHADOW else ""
-    return f"{rule.name}  {rule.ceiling:,} {unit} {counted} for {', '.join(words) or 'everybody together'}{shadow}"
+    return f"{rule.name}  {rule.ceiling:,} {unit} {counted} for {scope_words(rule.scope)}{shadow}"
 
 
 def _ceilings(limits: CeilingsSection) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tidegate.config.check_prices import unpriced_models
 from tidegate.config.schema import Configuration
-from tidegate.config.schema_limits import EACH
 from tidegate.config.schema_prices import HybridSection, ModelPriceSection, MoneyBudgetSection, PriceTierSection, TimeWindowSection
+from tidegate.config.scopes import scope_words
 from tidegate.domain.limits import LimitMode
 
 
@@ -64,7 +62,5 @@ def _terms(terms: HybridSection) -> str:
 
 
 def _budget(budget: MoneyBudgetSection, currency: str) -> str:
-    scopes: dict[str, str | None] = msgspec.structs.asdict(budget.scope)
-    words = [f"each {scope}" if pattern == EACH else f"{scope} {pattern}" for scope, pattern in scopes.items() if pattern is not None]
     shadow = ", only watched" if budget.mode is LimitMode.SHADOW else ""
-    return f"{budget.name}  {budget.amount:g} {currency} per {budget.per} for {' and '.join(words) or 'everybody together'}{shadow}"
+    return f"{budget.name}  {budget.amount:g} {currency} per {budget.per} for {scope_words(budget.scope)}{shadow}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tidegate.config.bookkeeping import books_are_kept
 from tidegate.config.schema import Configuration
 
 FIXED = (
@@ -36,6 +37,8 @@ def reload_obstacles(old: Configuration, update: Configuration) -> list[str]:
             continue
         for name, was, becomes in _differences(".".join(path), before, after):
             sentences.append(f"{name} cannot change from {_shown(was)} to {_shown(becomes)} without a restart: {reason}.")
+    if books_are_kept(update) and not books_are_kept(old) and old.books == update.books:
+        sentences.append("The first price or budget cannot come without a restart: no process keeps books yet.")
     return sentences
 
 

@@ -18,6 +18,9 @@ from tidegate.domain.usage import Evidence, Usage
 OperationId = NewType("OperationId", str)
 """Names what is paid for, once and for ever: drawn by the gateway, never by a client, who could name two requests alike."""
 
+INCARNATION_CHARS = 16
+"""The beginning of a request's operation: it names the run of the worker that served it."""
+
 LARGEST_MICRO = 2**53
 """Nine thousand million whole units: more than any posting, and exact in every reader of JSON."""
 

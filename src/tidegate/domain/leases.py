@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.domain.limits import CounterSpec, Meter, Period
+from tidegate.domain.limits import PERIOD_S, CounterSpec, Meter, most_at_once
 
 LEASE_S = 1.0
 """A lease that was not renewed for so long is dead on both sides; a worker counts from when it asked, the authority from when it gave."""
-
-_PERIOD_S = {Period.HOUR: 3600.0, Period.DAY: 86_400.0, Period.MONTH: 31 * 86_400.0}
 
 
 class LeaseClaim(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
@@ -76,15 +74,10 @@ class LeaseAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     grants: tuple[LeaseGrant, ...] = ()
 
 
-def most_at_once(spec: CounterSpec) -> int:
-    """Give the most units that an empty counter could give."""
-    return max(1, spec.burst) if spec.meter is Meter.GCRA else spec.ceiling
-
-
 def open_s(spec: CounterSpec) -> float:
     """Give how long a use matters to a counter without debt, at most, in seconds."""
     if spec.meter is Meter.SLIDING:
         return spec.span_s * (1 + 1 / 300)  # it leaves with the whole of its slot
     if spec.meter is Meter.GCRA:
-        return spec.span_s * max(1, spec.burst) / spec.ceiling
-    return _PERIOD_S[spec.period] if spec.meter is Meter.CALENDAR else LEASE_S
+        return spec.span_s * most_at_once(spec) / spec.ceiling
+    return PERIOD_S[spec.period] if spec.meter is Meter.CALENDAR else LEASE_S

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tidegate.domain.principal import DEFAULT_TIER
 from tidegate.domain.units import KeyId, ModelName, TenantId, UserId
 
 
@@ -53,6 +54,10 @@ class Period(StrEnum):
     MONTH = "month"
 
 
+PERIOD_S = {Period.HOUR: 3600, Period.DAY: 86_400, Period.MONTH: 31 * 86_400}
+"""How long each lasts, at most."""
+
+
 class LimitMode(StrEnum):
     ENFORCE = "enforce"
     SHADOW = "shadow"
@@ -79,6 +84,11 @@ class CounterSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of `gcra`: units that may be used at once; at least 1."""
     period: Period = Period.DAY
     """Of `calendar`."""
+
+
+def most_at_once(spec: CounterSpec) -> int:
+    """Give the most units that an empty counter could give."""
+    return max(1, spec.burst) if spec.meter is Meter.GCRA else spec.ceiling
 
 
 class ScopeMatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -113,7 +123,7 @@ class LimitSubject(msgspec.Struct, frozen=True, gc=False):
     key: KeyId
     tenant: TenantId
     user: UserId
-    tier: str = "default"
+    tier: str = DEFAULT_TIER
     feature: str = ""
     model: ModelName = ModelName("")
     route: str = ""

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+MICRO: Final = 1_000_000
+"""Millionths of a whole unit."""
 WHOLE_PPM: Final = 1_000_000
 """A ratio of one."""
 EVERY_DAY: Final = frozenset(range(7))
@@ -119,6 +121,13 @@ class Cost(msgspec.Struct, frozen=True):
     version: str = ""
     """Of the price book; empty when the model has no price."""
     lines: tuple[CostLine, ...] = ()
+
+
+def money_text(amount_micro: int, *, grouped: bool = False) -> str:
+    """Write an amount without its currency, exactly, with two to six decimals; `grouped` with commas, for people."""
+    whole, rest = divmod(abs(amount_micro), MICRO)
+    decimals = f"{rest:06}".rstrip("0")
+    return f"{'-' if amount_micro < 0 else ''}{whole:{',' if grouped else ''}}.{decimals:0<2}"
 
 
 def divided(amount: int, by: int) -> int:

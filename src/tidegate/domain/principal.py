@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from tidegate.domain.units import KeyId, TenantId, UserId
+
+DEFAULT_TIER: Final = "default"
+"""Of callers of whom no tier is known; its limits are the general ones, unless it is among the tiers."""
 
 
 class Limits(msgspec.Struct, frozen=True, gc=False):
@@ -21,7 +26,7 @@ class Principal(msgspec.Struct, frozen=True):
     key_id: KeyId
     tenant: TenantId
     user: UserId
-    tier: str = "default"
+    tier: str = DEFAULT_TIER
     limits: Limits = Limits()
     models: tuple[str, ...] = ("*",)
     """Shell-style patterns of the model names this caller may use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -35,6 +36,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the upstream reported of an attempt that failed; of one that answered it stands in the record."""
     cost_micro: int = 0
     """Its part of the record's."""
+
+    @property
+    def upstream(self) -> str:
+        return self.replica.rpartition("/")[0]
 
 
 class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,3 +99,15 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """`x-stainless-retry-count` as sent by OpenAI's SDKs."""
     resumed: bool = False
     """A client came back for the rest of a stream: nothing was asked of an upstream. The request that began it has its own record."""
+
+
+def billed_attempts(record: RequestRecord) -> Iterator[tuple[AttemptRecord, Usage, Evidence]]:
+    """Give each attempt that used or cost something, what it used, and how well that is known; the last with the request's own figures.
+
+    The books and the reports out of records go by this, so that they have the same calls.
+    """
+    for attempt in record.attempts:
+        answered = attempt is record.attempts[-1] and record.usage.total_tokens > 0
+        usage = record.usage if answered else attempt.usage
+        if attempt.cost_micro or usage.total_tokens:
+            yield attempt, usage, record.evidence if answered else Evidence.REPORTED

@@ -57,7 +57,7 @@ def charges_of(
         if not tokens.total_tokens:
             charged.append(attempt)
             continue
-        cost = pricing.settled(attempt.replica.rpartition("/")[0], attempt.model, tokens, at=at, images=images)
+        cost = pricing.settled(attempt.upstream, attempt.model, tokens, at=at, images=images)
         version, amount = cost.version or version, amount + cost.amount_micro
         charged.append(replace(attempt, cost_micro=cost.amount_micro))
     return Charges(amount, version, tuple(charged))
@@ -65,4 +65,5 @@ def charges_of(
 
 def pictures_of(pricing: Pricing, request: ParsedRequest) -> int:
     """Count the pictures of a conversation, where any price is for them."""
-    return pictures_in(request.body) if pricing.prices_images and request.operation is Operation.CHAT else 0
+    has_pictures = request.operation is Operation.CHAT or request.operation is Operation.ESTIMATE
+    return pictures_in(request.body) if pricing.prices_images and has_pictures else 0

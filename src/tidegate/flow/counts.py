@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import TenantId
 from tidegate.domain.upstream import Route
+from tidegate.flow.charges import pictures_of
 from tidegate.flow.facts import Policies
 from tidegate.policy.metering.coefficients import Expected, TokenEstimate
 from tidegate.ports import TokenCount
@@ -53,6 +54,6 @@ def _cost(policies: Policies, request: ParsedRequest, route: Route, estimate: To
     model = request.model if target.model is None else target.model
     if pricing is None or pricing.price_of(target.upstream, model) is None:
         return None, ""
-    tokens = estimate.weighted_input + estimate.weighted_overhead
-    cost = pricing.cost_micro(target.upstream, model, input_tokens=tokens, output_tokens=estimate.weighted_output, at=at)
+    tokens, images = estimate.weighted_input + estimate.weighted_overhead, pictures_of(pricing, request)
+    cost = pricing.cost_micro(target.upstream, model, input_tokens=tokens, output_tokens=estimate.weighted_output, at=at, images=images)
     return cost, pricing.book.currency

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import assert_never
 
 from tidegate.domain.limits import CounterSpec, Meter, Period, Resource
+from tidegate.domain.money import money_text
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.errors import (
     BudgetExceeded,
@@ -34,6 +35,7 @@ _PERIODS = {
     Period.DAY: (86_400, "at midnight UTC"),
     Period.MONTH: (2_678_400, "on the first of the next month (UTC)"),
 }
+_MOMENT_S = 1.0  # as long as a limit's store is waited for
 _LONGEST_RETRY_S = 3600.0  # a client that waits for longer than this has been forgotten by whoever started it
 _SHOWN_MODELS = 8
 _SHOWN_NAME = 100  # a client's model name is echoed up to here
@@ -63,8 +65,14 @@ def limit_refusal(denied: Denied, *, capped: bool = True) -> TidegateError:
             assert_never(denied.resource)
 
 
-def _budget_refusal(denied: Denied) -> BudgetExceeded:
-    """A budget is not waited for: say when its period ends, and let SDKs wait only where that is within the hour."""
+def _budget_refusal(denied: Denied) -> TidegateError:
+    """A budget is not waited for: say when its period ends, and let SDKs wait only where that is within the hour.
+
+    Unless it is a moment: then the store that keeps the budget did not answer, and nobody knows that it is spent.
+    """
+    if denied.retry_after_s is not None and denied.retry_after_s <= _MOMENT_S:
+        message = f'What is left of the budget "{denied.rule}" of {denied.whose} is not known at this moment. Try again in 1 s.'
+        return RateLimited(message, retry_after_s=_MOMENT_S)
     of_which = f"{_amount(denied.remaining)} of the {_amount(denied.ceiling)} {_window(denied.spec)}"
     asked = f'The request may cost {_amount(denied.requested)} and the budget "{denied.rule}" of {denied.whose} has {of_which} left'
     wait_s = denied.retry_after_s
@@ -104,10 +112,7 @@ def _duration(seconds: float) -> str:
 
 
 def _amount(micro: int) -> str:
-    """Write money without its currency: at least two decimals, and as many as are not zero."""
-    whole, part = divmod(micro, 1_000_000)
-    decimals = f"{part:06d}".rstrip("0")
-    return f"{whole:,}.{decimals:0<2}"
+    return money_text(micro, grouped=True)
 
 
 def _seconds(wait_s: float | None) -> int:

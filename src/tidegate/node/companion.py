@@ -60,6 +60,10 @@ class Companion:
             _LOG.warning("%s.exited %s; it is started again", self._name, reason)
             await asyncio.sleep(pause_s or 0.0)
 
+    def will_know(self, environment: Mapping[str, str]) -> None:
+        """Tell the next one this instead of what this one was told."""
+        self._environment = dict(environment)
+
     def kill(self) -> None:
         """End the process at once; for a forced stop."""
         if self._process is not None and self._process.returncode is None:

@@ -2,7 +2,8 @@
 
 One per node, shared by its workers through a Unix socket that only this user can open: what may be used of a limit, and what was spent.
 It is started by the supervisor where either is needed, and ends with it. Where the books are is in the environment, for the address may
-hold a password. After a crash it comes up with empty limits, and the workers tell it what is in use.
+hold a password. After a crash it comes up with empty limits, and the workers tell it what is in use. What workers spent that are no more,
+the books tell.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import msgspec
 import uvloop
 
-from tidegate.adapters.books.spent_before import Budgets, SpentBefore, spent_before
+from tidegate.adapters.books.spent_before import Budgets, SpentBefore, spent_before, spent_since
 from tidegate.adapters.counting.process import bind
 from tidegate.adapters.engine import lifeline
 from tidegate.adapters.frame_server import FrameServer, Serve
-from tidegate.adapters.limits import frames
+from tidegate.adapters.frames import LEASE, POST
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.domain.leases import LeaseBatch
@@ -36,6 +38,8 @@ from tidegate.node.log import configure_logging
 from tidegate.policy.metering.leases.ledger import LeaseLedger
 from tidegate.policy.metering.leases.store_view import SETTLE_S
 
+ASK_BOOKS_S = SETTLE_S - 0.25
+"""Since the start; every worker gives a sign of life twice a second."""
 _EPOCHS = 1 << 28
 _decode = msgspec.msgpack.Decoder(LeaseBatch).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -48,13 +52,48 @@ def lease_ledger(*, clock: Callable[[], float], is_first: bool) -> LeaseLedger:
     return LeaseLedger(epoch=epoch, now=now - SETTLE_S if is_first else now, epoch_s=wall_clock() - now)
 
 
-def lease_answering(ledger: LeaseLedger, *, clock: Callable[[], float]) -> Serve:
-    """Answer frames of the kind `lease`."""
+class LeaseDesk:
+    """Answers frames of the kind `lease`. Of what was spent before, it charges what no worker tells of.
 
-    async def answer(payload: bytes) -> bytes:
-        return _encode(ledger.exchange(_decode(payload), now=clock()))
+    Whoever lives has told after a while; then, and before anybody leases, the books say what the others spent. They are asked that late so
+    that they have what those left in files.
+    """
 
-    return answer
+    def __init__(
+        self, ledger: LeaseLedger, *, clock: Callable[[], float], of_workers: Callable[[], Awaitable[Sequence[SpentBefore]]] | None
+    ) -> None:
+        """`of_workers` asks the books what every worker spent; None where none can be gone."""
+        self._ledger = ledger
+        self._clock = clock
+        self._of_workers = of_workers
+        self._alive: set[str] = set()
+        """Who was heard of until the books were asked."""
+        self._asking = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"LeaseDesk({self._ledger!r}, is_settled={self._of_workers is None})"
+
+    async def answer(self, payload: bytes) -> bytes:
+        batch = _decode(payload)
+        if self._of_workers is not None:
+            self._alive.add(batch.worker)
+            if self._ledger.age_s(now=self._clock()) >= ASK_BOOKS_S:
+                await self._charge_for_the_gone()
+        return _encode(self._ledger.exchange(batch, now=self._clock()))
+
+    async def _charge_for_the_gone(self) -> None:
+        async with self._asking:
+            if self._of_workers is None:
+                return  # somebody else has
+            spent = await self._of_workers()
+            self._of_workers = None
+            begin(self._ledger, [each for each in spent if each.worker not in self._alive], now=self._clock())
+
+
+def begin(ledger: LeaseLedger, spent: Sequence[SpentBefore], *, now: float) -> None:
+    """Charge what was spent before."""
+    for each in spent:
+        ledger.begin_with(each.counter, each.spec, each.used, now=now)
 
 
 async def serve(path: str, *, books: str | None, budgets: str | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,10 +105,13 @@ async def serve(path: str, *, books: str | None, budgets: str | None, clock: Cal
     listener = bind(path)
     async with contextlib.AsyncExitStack() as stack:
         ledger = lease_ledger(clock=clock, is_first=is_first)
-        kinds: dict[str, Serve] = {frames.LEASE: lease_answering(ledger, clock=clock)}
+        of_workers = None
+        if books is not None and budgets is not None:
+            begin(ledger, await _ask(spent_before, books, budgets), now=clock())  # with the books away, the process ends and is tried again
+            if not is_first:
+                of_workers = partial(_ask, spent_since, books, budgets)
+        kinds: dict[str, Serve] = {LEASE: LeaseDesk(ledger, clock=clock, of_workers=of_workers).answer}
         if books is not None:
-            if budgets is not None:
-                await _begin_budgets(ledger, books, budgets, clock=clock)
             kinds |= await _open_desk(books, stack)
         server = FrameServer(listener, kinds)
         threading.Thread(target=_watch_parent, args=(loop, leaving), name="lifeline", daemon=True).start()
@@ -80,22 +122,20 @@ async def serve(path: str, *, books: str | None, budgets: str | None, clock: Cal
     _take_away(path)
 
 
-async def _begin_budgets(ledger: LeaseLedger, books: str, budgets: str, *, clock: Callable[[], float]) -> None:
-    """Let budgets go on from where the books say they stood. With the books away nobody can say: the process ends, and is tried again."""
+async def _ask(question: Callable[..., list[SpentBefore]], books: str, budgets: str) -> list[SpentBefore]:
+    """Ask the books where budgets stand, in a thread."""
     from tidegate.adapters.books.opening import open_books
 
     def read() -> list[SpentBefore]:
         with contextlib.closing(open_books(books)) as opened:
-            return spent_before(opened, msgspec.json.decode(budgets, type=Budgets))
+            return question(opened, msgspec.json.decode(budgets, type=Budgets), now=wall_clock())
 
-    for each in await asyncio.to_thread(read):
-        ledger.begin_with(each.counter, each.spec, each.used, now=clock())
+    return await asyncio.to_thread(read)
 
 
 async def _open_desk(books: str, stack: contextlib.AsyncExitStack) -> Mapping[str, Serve]:
     """Serve the books too; they are imported only where they are kept."""
     from tidegate.adapters.books.desk import Desk
-    from tidegate.adapters.books.frames import POST
     from tidegate.adapters.books.opening import open_books
 
     desk = Desk(lambda: open_books(books), clock=wall_clock)

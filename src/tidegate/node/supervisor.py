@@ -92,6 +92,8 @@ class Supervisor:
         self._counter_socket: Path | None = None
         self._ledger: Companion | None = None
         self._ledger_socket: Path | None = None
+        self._started_at = 0.0
+        """Of the ledger process: seconds since the epoch."""
 
     def __repr__(self) -> str:
         return f"Supervisor({self._phase}, {self._pool.snapshots() if self._pool is not None else ()})"
@@ -265,7 +267,8 @@ class Supervisor:
         assert self._counter_socket is not None
         socket_path = self._ledger_socket = self._counter_socket.with_name("ledger.sock")
         arguments = ("--socket", str(socket_path), "--log-format", str(self._options.log_format))
-        environment = ledger_environment(self._configuration, self._state_directory, started_at=wall_clock())
+        self._started_at = wall_clock()
+        environment = ledger_environment(self._configuration, self._state_directory, started_at=self._started_at)
         command = (*self._options.ledger_command, *arguments)
         self._ledger = Companion("ledger", command, policy=LEDGER_POLICY, environment=environment)
         return self._ledger
@@ -323,6 +326,8 @@ class Supervisor:
             raise ConfigurationError(" ".join(obstacles))
         prepared = await pool.prepare(update)
         self._configuration = update  # before the commit: a worker that is restarted from here on starts with it
+        if self._ledger is not None:
+            self._ledger.will_know(ledger_environment(update, self._state_directory, started_at=self._started_at))
         await pool.commit(prepared)
 
 

@@ -1,7 +1,7 @@
 """What wiring makes of `books`: where they are, how a worker reaches them, and what requests enter in them.
 
-One request is one operation. Its name has the worker's own draw in it, the request's id and the instant of its begin: a client may choose
-the id, and two requests with the same one are two operations all the same.
+One request is one operation. Its name begins with the worker's own draw, by which the ledger process knows who counted what it cost; then
+come the instant of its begin and its id. A client may choose the id: two requests with the same one are two operations all the same.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from tidegate.adapters.books.spill import SpillFile
 from tidegate.config.bookkeeping import books_are_kept
 from tidegate.config.schema import Configuration
 from tidegate.domain.books import LARGEST_MICRO, Dimensions, Entry, Hold, OperationId, Release, Settle
-from tidegate.domain.record import AttemptRecord, RequestRecord
+from tidegate.domain.record import AttemptRecord, RequestRecord, billed_attempts
 from tidegate.domain.units import TenantId
-from tidegate.domain.usage import Evidence
 
 BOOKS_FILE: Final = "books.sqlite"
 _LONGEST_TEXT: Final = 200  # of what clients choose; enough for any name, and an index of it stays small
@@ -108,31 +107,27 @@ class WorkerBooks:
 
 
 def worker_books(
-    configuration: Configuration, ledger_socket: Path | None, state_directory: Path, *, worker: int, workers: int
+    configuration: Configuration, ledger_socket: Path | None, state_directory: Path, *, incarnation: str, worker: int, workers: int
 ) -> WorkerBooks | None:
     """Give a worker's books; None where none are kept."""
     if ledger_socket is None or not books_are_kept(configuration):
         return None
-    rng = Random(os.urandom(32))  # noqa: S311  jitter, and names that nobody has to guess
+    rng = Random(os.urandom(32))  # noqa: S311  jitter
     journal = journal_of(str(ledger_socket), state_directory, worker=worker, workers=workers, rng=rng)
-    keeper = BookKeeper(journal, incarnation=f"{rng.getrandbits(64):016x}", hold_expiry_s=configuration.books.hold_expiry_s)
+    keeper = BookKeeper(journal, incarnation=incarnation, hold_expiry_s=configuration.books.hold_expiry_s)
     return WorkerBooks(journal, keeper)
 
 
 def settlements(record: RequestRecord, operation: OperationId) -> Iterator[Settle]:
     """Give the settlements of a finished request, one for each attempt that used or cost something."""
-    for attempt in record.attempts:
-        answered = attempt is record.attempts[-1]
-        usage = record.usage if answered and record.usage.total_tokens else attempt.usage
-        if not attempt.cost_micro and not usage.total_tokens:
-            continue
+    for attempt, usage, evidence in billed_attempts(record):
         yield Settle(
             operation_id=operation,
             attempt=attempt.attempt,
             tenant=TenantId(_clean(record.tenant)),
             amount_micro=min(attempt.cost_micro, LARGEST_MICRO),
             at=record.started_at + record.duration_s,
-            evidence=record.evidence if answered else Evidence.REPORTED,
+            evidence=evidence,
             price_version=record.price_version,
             usage=usage,
             dimensions=_dimensions(record, attempt),
@@ -145,9 +140,9 @@ def _dimensions(record: RequestRecord, attempt: AttemptRecord) -> Dimensions:
         key=_clean(record.key_id),
         user=_clean(record.user),
         feature=_clean(record.feature),
-        model=_clean(attempt.model or record.upstream_model or record.model),
+        model=_clean(attempt.model or record.model),
         route=record.route,
-        upstream=attempt.replica.rpartition("/")[0],
+        upstream=attempt.upstream,
     )
 
 

@@ -35,8 +35,11 @@ class WorkerLimits(msgspec.Struct, frozen=True):
         return {} if self.keeper is None else self.keeper.counters()
 
 
-def worker_limits(configuration: Configuration, ledger_socket: Path | None, *, workers: int) -> WorkerLimits:
-    """Give a worker's counters: leased where others share them, else in its own memory. `ConfigurationError` for a store that cannot be."""
+def worker_limits(configuration: Configuration, ledger_socket: Path | None, *, incarnation: str, workers: int) -> WorkerLimits:
+    """Give a worker's counters: leased where others share them, else in its own memory. `ConfigurationError` for a store that cannot be.
+
+    `incarnation` is drawn anew for every start of a worker; the ledger process knows it by it.
+    """
     epoch_s = wall_clock() - time.monotonic()
     address = configuration.limits.store
     if address is None and ledger_socket is None:
@@ -46,8 +49,8 @@ def worker_limits(configuration: Configuration, ledger_socket: Path | None, *, w
         store, name = _redis_store(address), _shown(address)
     else:
         store, name = SocketStore(str(ledger_socket)), str(ledger_socket)
-    rng = Random(os.urandom(32))  # noqa: S311  jitter, and a name that nobody has to guess
-    return WorkerLimits(counters, Keeper(counters, store, name=name, clock=time.monotonic, rng=rng))
+    rng = Random(os.urandom(32))  # noqa: S311  jitter
+    return WorkerLimits(counters, Keeper(counters, store, worker=incarnation, name=name, clock=time.monotonic, rng=rng))
 
 
 def _redis_store(address: Secret) -> LeaseStore:

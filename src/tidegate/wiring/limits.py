@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from tidegate.config.schema import Configuration
-from tidegate.config.schema_limits import EACH, LimitedName, LimitRuleSection
-from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource, Scope, ScopeMatch
+from tidegate.config.schema_limits import LimitedName, LimitRuleSection
+from tidegate.config.scopes import matches_of
+from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource
 from tidegate.ports import RuleStatistics
 from tidegate.wiring.prices import budget_rules
 
@@ -30,16 +29,11 @@ def rule_counters(rules: Sequence[RuleStatistics]) -> dict[str, float]:
 
 
 def _rule(section: LimitRuleSection) -> LimitRule:
-    scopes: dict[str, str | None] = msgspec.structs.asdict(section.scope)
     return LimitRule(
         name=section.name,
         resource=Resource(section.of),
         spec=_spec(section),
-        scopes=tuple(
-            ScopeMatch(Scope(scope)) if pattern == EACH else ScopeMatch(Scope(scope), pattern, each=False)
-            for scope, pattern in scopes.items()
-            if pattern is not None
-        ),
+        scopes=matches_of(section.scope),
         mode=section.mode,
         on_store_down=section.on_store_down,
     )

@@ -95,6 +95,11 @@ def classes_of(configuration: Configuration, *, before: ClassHealth | None = Non
     return ClassHealth(settings, before=before) if settings else None
 
 
+def class_levels(classes: ClassHealth | None, *, now: float) -> dict[str, float]:
+    """Give how many kinds of prompts are diverted."""
+    return {"classes.diverted": float(sum(status.diverted for status in classes.statistics(now=now)))} if classes is not None else {}
+
+
 def retry_policy_of(configuration: Configuration) -> RetryPolicy:
     section = configuration.retry
     return RetryPolicy(

@@ -6,9 +6,9 @@ import msgspec
 
 from tidegate.config.price_values import DAYS, hours_of, micro_of, rates_of
 from tidegate.config.schema import Configuration
-from tidegate.config.schema_limits import EACH
 from tidegate.config.schema_prices import ModelPriceSection, MoneyBudgetSection, TimeWindowSection
-from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource, Scope, ScopeMatch
+from tidegate.config.scopes import matches_of
+from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource
 from tidegate.domain.money import EVERY_DAY, HybridPlan, Price, PriceBook, PriceEntry, PriceTier, TimeWindow
 from tidegate.policy.metering.pricing import Pricing
 
@@ -67,16 +67,11 @@ def _window(section: TimeWindowSection) -> TimeWindow:
 
 
 def _rule(budget: MoneyBudgetSection) -> LimitRule:
-    scopes: dict[str, str | None] = msgspec.structs.asdict(budget.scope)
     return LimitRule(
         name=budget.name,
         resource=Resource.COST,
         spec=CounterSpec(Meter.CALENDAR, _micro(budget.amount), period=budget.per),
-        scopes=tuple(
-            ScopeMatch(Scope(scope)) if pattern == EACH else ScopeMatch(Scope(scope), pattern, each=False)
-            for scope, pattern in scopes.items()
-            if pattern is not None
-        ),
+        scopes=matches_of(budget.scope),
         mode=budget.mode,
         on_store_down=budget.on_store_down,
     )

@@ -30,6 +30,7 @@ from tidegate.adapters.records.sink import LogSink
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.config.environment import LOCAL
 from tidegate.config.schema import Configuration
+from tidegate.domain.books import INCARNATION_CHARS
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.statistics import UpstreamStatistics, WorkerStatistics
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
@@ -57,6 +58,7 @@ from tidegate.wiring.parts import (
     LOCAL_REPLICA,
     TokenKeys,
     bearer,
+    class_levels,
     classes_of,
     degradation_of,
     fleet_pools,
@@ -287,6 +289,7 @@ class LiveWorker:
         levels = {
             **stream_levels,
             **forecast_levels,
+            **class_levels(self.gateway.services.policies.classes, now=now),
             "gateway.requests_running": gateway.running,
             "gateway.tasks": gateway.tasks,
             "limits.counters": limits.counters,
@@ -301,6 +304,7 @@ class LiveWorker:
             **stream_counters,
             **forecast_counters,
             **rule_counters(limits.rules),
+            "limits.shared": float(limits.shared),
             "records.written": recorder.written,
             "records.dropped": recorder.dropped,
             "records.log_lines_dropped": recorder.log_lines_dropped,
@@ -425,6 +429,7 @@ async def open_worker(
     counter = None
     if counter_socket is not None:
         counter = ProcessTokenCounter(str(counter_socket), max_body_bytes=configuration.server.max_body_bytes)
+    incarnation = os.urandom(INCARNATION_CHARS // 2).hex()  # two digits a byte
     worker = LiveWorker(
         index=index,
         workers=workers,
@@ -432,8 +437,8 @@ async def open_worker(
         sockets=None if counter_socket is None else counter_socket.parent,  # a directory whose paths are short enough for sockets
         counter=counter,
         recorder=recorder,
-        limits=worker_limits(configuration, ledger_socket, workers=workers),
-        books=worker_books(configuration, ledger_socket, state_directory, worker=index, workers=workers),
+        limits=worker_limits(configuration, ledger_socket, incarnation=incarnation, workers=workers),
+        books=worker_books(configuration, ledger_socket, state_directory, incarnation=incarnation, worker=index, workers=workers),
     )
     await worker.open(configuration, engine)
     return worker

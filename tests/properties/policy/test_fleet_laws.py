@@ -158,7 +158,7 @@ class World:
             return
         self.calls.remove(call)
         if move.kind == "end":
-            fleet.end(call.replica, move.failure, now=now, ttft_s=move.ttft_s, began_at=call.began_at, output_reported=call.reported)
+            fleet.end(call.replica, move.failure, now=now, began_at=call.began_at, output_reported=call.reported)
         else:
             fleet.abandon(call.replica, now=now, began_at=call.began_at, output_reported=call.reported)
 

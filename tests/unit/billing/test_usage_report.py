@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.billing.calls import BilledCall, call_of_books, calls_of_record
-from tidegate.billing.layout import csv_text, money_text, ratio_text, table
+from tidegate.billing.layout import csv_text, ratio_text, table
 from tidegate.billing.usage import GROUPS, report_csv, report_json, report_table, usage_report, usage_rows
 from tidegate.cli.report_choices import GroupName
 from tidegate.domain.books import Dimensions, OperationId, SettledCall, UsageRow
+from tidegate.domain.money import money_text
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import AttemptRecord, RequestRecord
 from tidegate.domain.units import TenantId
@@ -162,7 +163,9 @@ def test_amounts_and_ratios_are_written_plainly() -> None:
         money_text(each) for each in (0, 1, 1_500_000, -2_050_000, 1_234_567_891_234)
     ]
     assert ["-", "12.3 %", "-0.5 %"] == [ratio_text(each) for each in (None, 0.1234, -0.005)]
+    assert "-1,234,567.89" == money_text(-1_234_567_890_000, grouped=True)
     assert "模型  a\nx     1\n" == table([("模型", "a"), ("x", "1")])
+    assert "a?[2J  1\n" == table([("a\x1b[2J", "1")]), "names are clients' words: none steers the terminal"
     assert "'=1+1,-5,'+x\n" == csv_text([("=1+1", "-5", "+x")])
 
 

@@ -7,9 +7,9 @@ import socket
 import sys
 
 from tidegate.adapters.books.desk import Desk
-from tidegate.adapters.books.frames import POST
 from tidegate.adapters.books.opening import open_books
 from tidegate.adapters.frame_server import FrameServer
+from tidegate.adapters.frames import POST
 from tidegate.adapters.wall_clock import wall_clock
 
 

@@ -1,6 +1,7 @@
 """A worker that only posts: `python stand_in_worker.py SOCKET SPILL NAME HOW ENTRIES PER_TURN`.
 
-HOW is `die` (SIGKILL itself in the turn after the last post) or `close` (end in order). Says `posted N` before that; `progress` lines
+HOW is `die` (SIGKILL itself in the turn after the last post), `spill` (likewise, but half of the entries are in the file before the others
+are posted) or `close` (end in order). Says `posted N` before that; `progress` lines
 tell how much was acknowledged.
 """
 
@@ -22,7 +23,8 @@ FAR = 9_000_000_000.0
 
 
 async def main(path: str, spill: str, name: str, how: str, entries: int, per_turn: int) -> None:
-    journal = Journal(path, spill=SpillFile(Path(spill)), rng=Random(1))
+    file = SpillFile(Path(spill))
+    journal = Journal(path, spill=file, rng=Random(1))
     journal.start()
     tenant = TenantId("acme")
     for number in range(entries // 2):
@@ -34,7 +36,9 @@ async def main(path: str, spill: str, name: str, how: str, entries: int, per_tur
         if number % 500 == 0:
             print(f"progress {journal.statistics().posted}", flush=True)  # noqa: T201
             await asyncio.sleep(0.002)
-    if how == "die":
+        while how == "spill" and number == entries // 4 and (journal._fresh or journal._held or journal._file_turns):  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+    if how in ("die", "spill"):
         loop = asyncio.get_running_loop()
         loop.call_soon(print, f"posted {entries}")
         loop.call_soon(sys.stdout.flush)

@@ -227,6 +227,7 @@ def test_a_file_that_cannot_be_written_keeps_entries_in_memory(tmp_path: Path, c
     (tmp_path / "j.spill").mkdir()
 
     async def run(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(journal_module, "FILE_PAUSE_S", 0.05)
         ledger = Ledger(tmp_path / "l.sock")
         journal = Journal(ledger.path, spill=SpillFile(tmp_path / "j.spill"), rng=Random(1))
         journal.start()
@@ -239,7 +240,7 @@ def test_a_file_that_cannot_be_written_keeps_entries_in_memory(tmp_path: Path, c
         journal.post(settle(3))
         await ledger.start()
         await until(lambda: ledger.operations == ["op-3"])
-        assert not await journal.aclose(), "two were lost"
+        assert not await journal.aclose(deadline_s=10.0 * ENOUGH_S), "two were lost"
         await ledger.stop()
 
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tidegate.adapters.books.desk import Desk
-from tidegate.adapters.books.frames import POST
 from tidegate.adapters.books.opening import open_books
 from tidegate.adapters.frame_server import FrameServer
+from tidegate.adapters.frames import LEASE, POST
 from tidegate.adapters.keys.store import KeyStore
 from tidegate.config.schema import Configuration, LocalEngineSection
 from tidegate.config.schema_books import BooksSection
+from tidegate.domain.leases import LeaseBatch
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import AttemptRecord, RequestRecord
 from tidegate.domain.request import Operation
 from tidegate.domain.usage import Usage
+from tidegate.policy.metering.leases.ledger import LeaseLedger
 from tidegate.wiring.worker import KEYS_FILE, open_worker
 
 
@@ -40,12 +44,17 @@ def test_a_finished_request_is_in_the_books(tmp_path: Path, monkeypatch: pytest.
         attempts=(AttemptRecord(1, "there/0", "ok", cost_micro=30),),
     )
 
+    ledger = LeaseLedger(epoch=1, now=time.monotonic())
+
+    async def leases(payload: bytes) -> bytes:
+        return msgspec.msgpack.encode(ledger.exchange(msgspec.msgpack.decode(payload, type=LeaseBatch), now=time.monotonic()))
+
     async def run() -> None:
         desk = Desk(lambda: open_books(database), clock=lambda: 1_001.0)
         desk.start()
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "ledger.sock"))
-        server = FrameServer(listener, {POST: desk.post})
+        server = FrameServer(listener, {POST: desk.post, LEASE: leases})
         configuration = Configuration(books=BooksSection(enabled=True), local_engine=LocalEngineSection(enabled=True))
         worker = await open_worker(
             configuration,

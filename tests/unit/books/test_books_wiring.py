@@ -163,9 +163,9 @@ def test_files_of_workers_that_are_no_more_have_one_heir(tmp_path: Path) -> None
 def test_a_worker_has_books_where_they_are_kept(tmp_path: Path) -> None:
     """With a ledger process to reach; its figures tell how its entries fare."""
     kept = Configuration(books=BooksSection(enabled=True))
-    assert worker_books(kept, None, tmp_path, worker=0, workers=1) is None
-    assert worker_books(Configuration(), tmp_path / "l.sock", tmp_path, worker=0, workers=1) is None
-    books = worker_books(kept, tmp_path / "l.sock", tmp_path, worker=0, workers=1)
+    assert worker_books(kept, None, tmp_path, incarnation="w1", worker=0, workers=1) is None
+    assert worker_books(Configuration(), tmp_path / "l.sock", tmp_path, incarnation="w1", worker=0, workers=1) is None
+    books = worker_books(kept, tmp_path / "l.sock", tmp_path, incarnation="w1", worker=0, workers=1)
     assert books is not None
     assert {"books.alone": 1.0, "books.unacknowledged_bytes": 0.0} == books.levels()
     assert {"books.posted": 0.0, "books.refused": 0.0, "books.lost": 0.0} == books.counters()

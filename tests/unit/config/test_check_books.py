@@ -38,3 +38,11 @@ def test_a_hold_outlives_its_request(tmp_path: Path) -> None:
     assert ["holds end after 60 s, while 4 attempts of 600 s may still run"] == messages(
         f"{upstream}books: {{hold_expiry_s: 60s}}\n", tmp_path
     )
+
+
+def test_budgets_without_books_are_warned_of(tmp_path: Path) -> None:
+    """They would begin anew with every start."""
+    prices = "prices: {version: '1', models: [{model: '*', input: 1, output: 1}]}\nbudgets: [{name: a, amount: 5}]\n"
+    assert [] == messages(prices, tmp_path)
+    expected = ["without books every restart forgets what was spent of the budgets"]
+    assert expected == messages(f"{prices}books: {{enabled: no}}\n", tmp_path)

@@ -17,7 +17,7 @@ from tidegate.domain.upstream import Target
 from tidegate.errors import ConfigurationError
 from tidegate.policy.degradation.answers import PreparedAnswer
 from tidegate.policy.degradation.class_health import Diversion
-from tidegate.wiring.parts import classes_of, degradation_of
+from tidegate.wiring.parts import class_levels, classes_of, degradation_of
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "rules" / "faq.json"
@@ -152,3 +152,5 @@ def test_classes_are_wired_by_route() -> None:
     again = classes_of(found.configuration, before=classes)
     assert again is not None
     assert diversion == again.diverted("b", table, now=0.0)
+    assert {"classes.diverted": 1.0} == class_levels(again, now=0.0)
+    assert {} == class_levels(None, now=0.0)

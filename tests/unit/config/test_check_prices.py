@@ -8,6 +8,7 @@ import pytest
 
 from tidegate.cli.main import main
 from tidegate.config.check import check
+from tidegate.config.check_limits import MOST_RULES
 from tidegate.config.environment import with_environment
 from tidegate.config.load import Loaded, load_text
 from tidegate.config.prepare import prepare, readable_file
@@ -81,15 +82,6 @@ def test_sensible_settings_pass_without_a_word(text: str) -> None:
         (SOUND + "budgets: [{name: a, amount: 5}, {name: a, amount: 5}]", "budgets[1].name", "two budgets", "name of its own"),
         (SOUND + "budgets: [{name: a, amount: 0.0000005}]", "budgets[0].amount", "more than 6 decimals", "round"),
         (SOUND + "budgets: [{name: a, amount: 5, scope: {key: ' '}}]", "budgets[0].scope.key", "empty or has spaces", "each"),
-        (SOUND + "budgets: [{name: a, amount: 5, scope: {tier: defalt}}]", "budgets[0].scope.tier", 'no tier "defalt"', "default"),
-        (SOUND + "budgets: [{name: a, amount: 5, scope: {route: zz}}]", "budgets[0].scope.route", 'no route "zz"', "qwen3.6-plus"),
-        (
-            SOUND + "budgets: [{name: a, amount: 5, scope: {model: qwen3.6-pls}}]",
-            "budgets[0].scope.model",
-            "no route takes",
-            "qwen3.6-plus",
-        ),
-        (SOUND + "budgets: [{name: a, amount: 5, scope: {model: zz}}]", "budgets[0].scope.model", "no route takes", "routes are"),
         (SOUND.replace("version", "file: p.yaml, version"), "prices.version", "stands beside prices.file", "one of the two"),
         (
             "prices: {version: '1', hybrid: [{tenant: '', free_tokens: 1, memory_hour: 1, traffic_gb: 1}]}",
@@ -111,6 +103,30 @@ def test_what_cannot_be_meant_is_refused_with_the_nearest(text: str, path: str, 
     assert (path, Severity.ERROR) == (problem.path, problem.severity)
     assert message in problem.message
     assert hint in (problem.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("scope", "path", "message", "hint"),
+    [
+        ("tier: defalt", "budgets[0].scope.tier", 'no tier is called "defalt"', 'did you mean "default"?'),
+        ("route: zz", "budgets[0].scope.route", 'no route is called "zz"', "qwen3.6-plus"),
+        ("model: qwen3.6-pls", "budgets[0].scope.model", "this budget never holds", 'did you mean "qwen3.6-plus"?'),
+        ("model: zz", "budgets[0].scope.model", 'no route takes requests for "zz"', "add a route"),
+    ],
+)
+def test_budgets_that_hold_for_nobody_are_warned_of(scope: str, path: str, message: str, hint: str) -> None:
+    """As limits are: a token may bring a tier that the configuration does not know."""
+    [problem] = problems(SOUND + f"budgets: [{{name: a, amount: 5, scope: {{{scope}}}}}]")
+    assert (Severity.WARNING, path) == (problem.severity, problem.path)
+    assert message in problem.message
+    assert hint in (problem.hint or "")
+
+
+def test_there_may_not_be_too_many_budgets() -> None:
+    """Each is looked at for everybody."""
+    budgets = ", ".join(f"{{name: b{number}, amount: 1}}" for number in range(MOST_RULES + 1))
+    [problem] = problems(f"{SOUND}budgets: [{budgets}]")
+    assert (Severity.ERROR, f"there are {MOST_RULES + 1} budgets, more than {MOST_RULES}") == (problem.severity, problem.message)
 
 
 def test_budgets_without_prices_are_warned_of() -> None:

@@ -96,7 +96,7 @@ PROBLEMS = [
     ("name: c, of: concurrency, ceiling: 1, window_s: 5s", "error", "window_s says nothing of what runs at the same time", "delete it"),
     ("name: c, of: concurrency, ceiling: 1, per: day", "error", "per says nothing of what runs", "delete it"),
     ("name: p, ceiling: 1, per: day, burst: 5", "error", "a limit per day has no burst", "delete burst, or per"),
-    ("name: s, ceiling: 1, scope: {tenant: ' '}", "error", "the tenant of this limit is empty or has spaces", "write a pattern"),
+    ("name: s, ceiling: 1, scope: {tenant: ' '}", "error", "the tenant of this limit is empty or has spaces", "write a name"),
     ("name: s, ceiling: 1, scope: {tier: vpi}", "warning", 'no tier is called "vpi"', 'did you mean "vip"?'),
     ("name: s, ceiling: 1, scope: {tier: bronze}", "warning", 'no tier is called "bronze"', "there are: default, vip"),
     ("name: s, ceiling: 1, scope: {route: plane}", "warning", 'no route is called "plane"', 'did you mean "plain"?'),

@@ -50,6 +50,15 @@ def test_what_is_built_into_sockets_processes_and_files_needs_a_restart(text: st
         assert sentence.endswith(".")
 
 
+def test_the_first_price_needs_a_restart_and_the_second_none() -> None:
+    """Books are kept from a start on; what is in them, and whether anything still has a price, is for every reload to say."""
+    free = Configuration()
+    one, two = (configuration(f"budgets: [{', '.join(f'{{name: {name}, amount: 1}}' for name in names)}]") for names in ("a", "ab"))
+    assert ["The first price or budget cannot come without a restart: no process keeps books yet."] == reload_obstacles(free, one)
+    assert [] == reload_obstacles(one, two)
+    assert [] == reload_obstacles(two, free)
+
+
 def test_one_path_of_a_certificate_is_one_obstacle() -> None:
     """Within a section that stays, only what changed is named."""
     old, update = (configuration(f"server: {{tls: {{certificate: {name}, key: k}}}}") for name in ("c", "d"))

@@ -126,6 +126,19 @@ def test_an_estimate_is_priced_where_it_would_go_first() -> None:
     assert "currency" not in unpriced
 
 
+def test_an_estimate_has_the_price_of_its_pictures() -> None:
+    """As the call itself would."""
+    book = PriceBook("1", "USD", (PriceEntry("hosted", "m", Price((PriceTier(0, 0),), image_micro=1_500)),))
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    shown = answered(
+        Operation.ESTIMATE,
+        {"model": "m", "messages": [{"role": "user", "content": [picture, picture]}]},
+        tokens=1280,
+        wanted=policies(pricing=Pricing(book)),
+    )
+    assert 3_000 == shown["cost_micro"]
+
+
 def test_counts_are_answered_in_their_dialect() -> None:
     """The same figure in three shapes."""
     chat = {"model": "m", "messages": [{"role": "user", "content": "x"}]}

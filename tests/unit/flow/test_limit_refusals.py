@@ -100,6 +100,11 @@ REFUSALS: list[tuple[TidegateError, type[TidegateError], str]] = [
         ),
     ),
     (
+        limit_refusal(budget(0.05, Period.MONTH)),
+        RateLimited,
+        'What is left of the budget "big" of tenant acme is not known at this moment. Try again in 1 s.',
+    ),
+    (
         limit_refusal(budget(None, Period.DAY)),
         BudgetExceeded,
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import statistics
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from random import Random
 
 import pytest
 
-from tidegate.adapters.limits.keeper import Keeper
+from tidegate.adapters.limits.keeper import EXCHANGE_S, Keeper
 from tidegate.adapters.limits.redis_store import RedisStore
 from tidegate.adapters.limits.socket_store import SocketStore
 from tidegate.adapters.limits.store import LeaseStore, StoreLost
@@ -31,36 +32,41 @@ CEILING = 1000
 SPEC = CounterSpec(Meter.SLIDING, CEILING, 60.0)
 NAME = "tenant-requests;tenant=acme"
 DEADLINE_S = 0.25
+ENOUGH_S = 20.0
+"""For what comes by itself, on a busy machine."""
 
 
 class Process:
     """One worker's counters and their keeper."""
 
     def __init__(self, store: LeaseStore, policy: StoreDown = StoreDown.LOCAL_SHARE) -> None:
+        self.name = NAME
         self.counters = LeasedCounters()
-        self.keeper = Keeper(self.counters, store, name="store", clock=time.monotonic, rng=Random())
+        self.keeper = Keeper(
+            self.counters, store, worker=f"{Random().getrandbits(64):016x}", name="store", clock=time.monotonic, rng=Random()
+        )
         self.policy = policy
         self.used = 0
 
     @property
     def counter(self) -> LeasedCounter:
-        return self.counters.counter(NAME, SPEC, self.policy, now=time.monotonic())
+        return self.counters.counter(self.name, SPEC, self.policy, now=time.monotonic())
 
-    async def ask(self, amount: int = 1) -> bool:
+    async def ask(self, amount: int = 1, *, deadline_s: float = DEADLINE_S) -> bool:
         """Do what a request does: take; when short, wait once and take again."""
         counter = self.counter
         if counter.take(amount, now=time.monotonic()) is None:
             if not counter.may_come(amount, now=time.monotonic()):
                 return False
-            await self.keeper.replenished(deadline_s=DEADLINE_S)
+            await self.keeper.replenished(deadline_s=deadline_s)
             if counter.take(amount, now=time.monotonic()) is None:
                 return False
         self.used += amount
         return True
 
-    async def timed(self, amount: int = 1) -> tuple[bool, float]:
+    async def timed(self, amount: int = 1, *, deadline_s: float = DEADLINE_S) -> tuple[bool, float]:
         began = time.monotonic()
-        return await self.ask(amount), time.monotonic() - began
+        return await self.ask(amount, deadline_s=deadline_s), time.monotonic() - began
 
     def level(self, name: str) -> float:
         return self.keeper.levels()[f"limits.{name}"]
@@ -72,8 +78,8 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-async def until(condition: Callable[[], bool], deadline_s: float) -> None:
-    async with asyncio.timeout(deadline_s):
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(ENOUGH_S):
         while not condition():  # noqa: ASYNC110  what is waited for happens in another process
             await asyncio.sleep(0.01)
 
@@ -84,18 +90,20 @@ async def workers(number: int, make: Callable[[], LeaseStore], policy: StoreDown
     for each in made:
         each.keeper.start()
     try:
-        await asyncio.gather(*(each.keeper.wait_connected(deadline_s=2.0) for each in made))
-        await until(lambda: all(each.level("store_workers") == number and not each.level("store_settling") for each in made), 6.0)
+        await asyncio.gather(*(each.keeper.wait_connected(deadline_s=ENOUGH_S) for each in made))
+        await until(lambda: all(each.level("store_workers") == number and not each.level("store_settling") for each in made))
         yield made
     finally:
         await asyncio.gather(*(each.keeper.aclose() for each in made))
 
 
-async def left(process: Process) -> int:
-    """Ask the store for what is left, as a counter that holds nothing sees it."""
-    await asyncio.sleep(1.6)  # idle leases are given back after a second
+async def left(made: list[Process]) -> int:
+    """Ask the store for what is left once nobody holds anything any more: idle leases are given back after a second."""
+    await until(lambda: not any(each.level("lease_units") for each in made))
+    await until(lambda: not any(each.keeper._under_way for each in made))  # the store has heard of it
+    process = made[-1]
     process.counter.may_come(1, now=time.monotonic())
-    await process.keeper.replenished(deadline_s=1.0)
+    await process.keeper.replenished(deadline_s=ENOUGH_S)
     return process.counter.available(now=time.monotonic())
 
 
@@ -112,18 +120,23 @@ def test_workers_use_a_limit_up_and_no_more(redis: RedisServer) -> None:
 def test_nobody_is_refused_while_something_is_left(redis: RedisServer) -> None:
     """Calls that come one after another, at any moment of an exchange: each gets its place until there is none."""
 
-    async def story(seed: int, calls: int) -> int:
+    async def story() -> list[int]:
+        async with workers(2, lambda: RedisStore(Secret(redis.url)), StoreDown.DENY) as made:
+            return [await chapter(made, seed, calls) for seed, calls in ((1, 15), (2, 15), (3, 100))]
+
+    async def chapter(made: list[Process], seed: int, calls: int) -> int:
+        """Begin with a counter of which nothing was used."""
         rng = Random(seed)
+        for each in made:
+            each.name = f"tenant-requests;tenant={seed}"
 
         async def call(process: Process) -> bool:
             await asyncio.sleep(rng.uniform(0.0, 0.03))
-            return await process.ask(CEILING // 20)
+            return await process.ask(CEILING // 20, deadline_s=ENOUGH_S)
 
-        redis.command("FLUSHALL")
-        async with workers(2, lambda: RedisStore(Secret(redis.url)), StoreDown.DENY) as made:
-            return sum(await asyncio.gather(*(call(made[n % 2]) for n in range(calls))))
+        return sum(await asyncio.gather(*(call(made[n % 2]) for n in range(calls))))
 
-    assert [15, 15, 20] == [asyncio.run(story(seed, calls)) for seed, calls in ((1, 15), (2, 15), (3, 100))]
+    assert [15, 15, 20] == asyncio.run(story())
 
 
 def test_a_frozen_store(redis: RedisServer) -> None:
@@ -135,17 +148,17 @@ def test_a_frozen_store(redis: RedisServer) -> None:
             redis.freeze()
             try:
                 waits = [await made[0].timed(100) for _ in range(12)]
-                await until(lambda: made[0].level("store_away") == 1.0, 2.0)
-                assert max(wait for _, wait in waits) < DEADLINE_S + 0.15
+                await until(lambda: made[0].level("store_away") == 1.0)
+                assert max(wait for _, wait in waits) < EXCHANGE_S, "an exchange would have had longer"
                 while (await made[0].timed(100))[0]:
                     pass
                 assert 500 == made[0].used
                 quick = [(await made[0].timed(100))[1] for _ in range(20)]
-                assert max(quick) < 0.05
+                assert statistics.median(quick) < 0.05, "one look may fall into a pause of the machine"
             finally:
                 redis.thaw()
-            await until(lambda: not any(each.level("store_away") for each in made), 4.0)
-            assert CEILING - 600 == await left(made[1])
+            await until(lambda: not any(each.level("store_away") for each in made))
+            assert CEILING - 600 == await left(made)
 
     asyncio.run(story())
 
@@ -160,9 +173,9 @@ def test_a_slow_store(redis: RedisServer) -> None:
         ):
             relay.delay_s = 0.1
             await asyncio.sleep(0.3)
-            is_admitted, wait_s = await made[0].timed(100)
+            is_admitted, wait_s = await made[0].timed(100, deadline_s=ENOUGH_S)
             assert is_admitted
-            assert 0.15 < wait_s < DEADLINE_S + 0.1
+            assert 0.15 < wait_s < 1.5, "one exchange, not several"
             await asyncio.sleep(1.0)
             assert [0.0, 0.0] == [each.level("store_away") for each in made]
             relay.delay_s = 0.0
@@ -180,12 +193,12 @@ def test_a_store_that_is_cut_off(redis: RedisServer) -> None:
         ):
             assert await made[0].ask(50)
             relay.drops = True
-            await until(lambda: made[0].level("store_away") == 1.0, 3.0)
+            await until(lambda: made[0].level("store_away") == 1.0)
             assert await made[0].ask(150)
             assert not await made[0].ask(400)
             relay.drops = False
-            await until(lambda: not any(each.level("store_away") for each in made), 5.0)
-            assert CEILING - 200 == await left(made[1])
+            await until(lambda: not any(each.level("store_away") for each in made))
+            assert CEILING - 200 == await left(made)
 
     asyncio.run(story())
 
@@ -203,12 +216,12 @@ def test_a_store_that_comes_back_empty(redis: RedisServer, how: str) -> None:
                 redis.command("FLUSHALL")
             else:
                 redis.kill()
-                await until(lambda: all(each.level("store_away") for each in made), 3.0)
+                await until(lambda: all(each.level("store_away") for each in made))
                 assert await made[0].ask(10)
                 redis.start()
-            await until(lambda: all(each.level("store_settling") for each in made), 4.0)
-            await until(lambda: not any(each.level("store_away") or each.level("store_settling") for each in made), 4.0)
-            assert CEILING - sum(each.used for each in made) == await left(made[2])
+            await until(lambda: all(each.level("store_settling") for each in made))
+            await until(lambda: not any(each.level("store_away") or each.level("store_settling") for each in made))
+            assert CEILING - sum(each.used for each in made) == await left(made)
 
     asyncio.run(story())
 
@@ -219,7 +232,7 @@ def test_denial_is_a_policy(redis: RedisServer) -> None:
     async def story() -> None:
         async with workers(1, lambda: RedisStore(Secret(redis.url)), StoreDown.DENY) as [one]:
             redis.kill()
-            await until(lambda: one.level("store_away") == 1.0, 3.0)
+            await until(lambda: one.level("store_away") == 1.0)
             assert not await one.ask()
             redis.start()
 
@@ -243,8 +256,8 @@ def test_the_ledger_process_is_killed(tmp_path: Path) -> None:
             process.kill()
             process.communicate()
             process = start()
-            await until(lambda: all(each.level("store_settling") for each in made), 4.0)
-            await until(lambda: not any(each.level("store_away") or each.level("store_settling") for each in made), 4.0)
+            await until(lambda: all(each.level("store_settling") for each in made))
+            await until(lambda: not any(each.level("store_away") or each.level("store_settling") for each in made))
             assert 5 == sum(await asyncio.gather(*(made[n % 4].ask(CEILING // 10) for n in range(200))))
         return process
 

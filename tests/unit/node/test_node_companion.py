@@ -45,6 +45,27 @@ async def end(task: asyncio.Task[None]) -> None:
     assert task.cancelled()
 
 
+def test_the_next_one_is_told_what_holds_by_then(tmp_path: Path) -> None:
+    """What it is told in its environment can change; a process that runs keeps what it was told."""
+    file = tmp_path / "told"
+    script = f"import os, sys; open(sys.argv[1], 'a').write(os.environ['TOLD'] + ' '); {WAITS.partition(';')[0]}; sys.stdin.read()"
+
+    def told() -> list[str]:
+        return file.read_text().split() if file.exists() else []
+
+    async def scenario() -> None:
+        companion = Companion("ledger", (sys.executable, "-c", script, str(file)), policy=QUICK, environment={"TOLD": "first"})
+        task = asyncio.create_task(companion.run())
+        await until(lambda: len(told()) == 1)
+        companion.will_know({"TOLD": "second"})
+        companion.kill()
+        await until(lambda: len(told()) == 2)
+        await end(task)
+
+    asyncio.run(scenario())
+    assert ["first", "second"] == told()
+
+
 def test_it_is_started_again_when_it_dies_and_ends_when_told(tmp_path: Path) -> None:
     """Its death is counted, and after the end no process is left."""
     file = tmp_path / "pids"

@@ -256,6 +256,7 @@ def test_what_is_left_without_a_store(policy: StoreDown, left: int) -> None:
     pair.counters.lost(())
     pair.now += 1.1
     assert left == pair.counter.available(now=pair.now)
+    assert (0.0 if left else 0.05) == pair.counter.wait_s(1, now=pair.now), "who lets it through is not the one that refuses"
     assert not pair.need(1)
 
 
@@ -475,3 +476,14 @@ def test_the_ledger_forgets_what_is_over() -> None:
 def test_how_long_a_use_matters(spec: CounterSpec, seconds: float) -> None:
     """By the way it is counted."""
     assert seconds == pytest.approx(open_s(spec))
+
+
+def test_a_counter_may_begin_with_what_was_counted_elsewhere() -> None:
+    """Of a thousand, nine hundred were used before the ledger was made: a hundred are left for everybody."""
+    budget = CounterSpec(Meter.CALENDAR, 1000, period=Period.MONTH)
+    pair = Pair(budget)
+    pair.ledger.begin_with(NAME, budget, 900, now=0.0)
+    assert pair.use(100) is not None
+    pair.need(1)
+    pair.exchange()
+    assert pair.take(1) is None

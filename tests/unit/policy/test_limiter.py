@@ -447,7 +447,7 @@ class LeasedSource:
         return self.counters[name]
 
     def statistics(self) -> CounterStatistics:
-        return CounterStatistics(len(self.counters), levels={"mode": 1.0})
+        return CounterStatistics(len(self.counters), shared=2)
 
 
 def test_what_leases_do_not_cover_is_short_and_not_denied() -> None:
@@ -463,7 +463,7 @@ def test_what_leases_do_not_cover_is_short_and_not_denied() -> None:
     assert isinstance(permit.reserve(Demand(1001), now=0.0), Denied)
     source.counters["t;tenant=acme"].give_back(10, 0, now=0.0)
     assert permit.reserve(Demand(10), now=0.0) is None
-    assert store.statistics(now=0.0).levels == {"mode": 1.0}
+    assert store.statistics(now=0.0).shared == 2
 
 
 def test_a_stream_is_not_cut_for_want_of_an_exchange() -> None:

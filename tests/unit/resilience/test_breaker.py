@@ -44,7 +44,8 @@ def _opened(settings: BreakerSettings = DEFAULT) -> Breaker:
 
 def _slow(breaker: Breaker, now: float) -> None:
     breaker.begin(now)
-    breaker.succeed_slowly(now=now, began_at=now, rng=RNG)
+    breaker.output_began(now=now, began_at=now, slow=True, rng=RNG)
+    breaker.succeed(now=now, began_at=now, early=True)
 
 
 def test_the_table_leads_back_to_closed_from_everywhere() -> None:
@@ -193,7 +194,6 @@ def test_the_hung_calls_of_an_outage_do_not_open_it_again() -> None:
     breaker.begin(11.0)
     breaker.fail(now=11.0, began_at=5.0, rng=RNG)
     breaker.succeed(now=11.0, began_at=5.0)
-    breaker.succeed_slowly(now=11.0, began_at=5.0, rng=RNG)
     breaker.output_began(now=11.0, began_at=5.0, slow=True, rng=RNG)
     breaker.release(began_at=5.0)
     assert (HALF_OPEN, 1) == (breaker.phase, breaker.probes)
@@ -271,7 +271,7 @@ def test_slow_first_tokens_let_others_go_first() -> None:
     """Most of at least ten; half is not most."""
     breaker = Breaker(DEFAULT)
     for _ in range(5):
-        breaker.succeed(now=1.0, began_at=1.0, first_token=True)
+        breaker.output_began(now=1.0, began_at=1.0, slow=False, rng=RNG)
     for _ in range(5):
         _slow(breaker, 1.0)
     assert breaker.phase is CLOSED
@@ -284,7 +284,7 @@ def test_slow_first_tokens_let_others_go_first() -> None:
     assert not breaker.wants_probe(2.0)
     assert not breaker.admits(2.0, soft=False)
     assert breaker.admits(2.0, soft=True)
-    breaker.succeed_slowly(now=5.0, began_at=2.0, rng=RNG)
+    breaker.output_began(now=5.0, began_at=2.0, slow=True, rng=RNG)
     assert (SOFT_OPEN, "a first token took longer than 3 s again") == (breaker.phase, breaker.reason)
     breaker.begin(7.0)
     breaker.output_began(now=7.5, began_at=7.0, slow=True, rng=RNG)
@@ -292,7 +292,7 @@ def test_slow_first_tokens_let_others_go_first() -> None:
     breaker.begin(11.5)
     breaker.begin(11.5)
     breaker.output_began(now=12.0, began_at=11.5, slow=False, rng=RNG)
-    breaker.succeed(now=12.0, began_at=11.5, first_token=True)
+    breaker.output_began(now=12.0, began_at=11.5, slow=False, rng=RNG)
     assert breaker.phase is CLOSED
 
 
@@ -310,7 +310,7 @@ def test_a_long_whole_answer_does_not_prove_that_first_tokens_are_quick_again() 
     _succeed(breaker, 10.0)
     assert breaker.phase is SOFT_HALF_OPEN
     breaker.begin(10.0)
-    breaker.succeed(now=14.0, began_at=10.0, first_token=True)
+    breaker.output_began(now=14.0, began_at=10.0, slow=False, rng=RNG)
     assert breaker.phase is CLOSED
 
 
@@ -382,7 +382,8 @@ def test_a_pool_trips_only_by_shares_and_only_when_it_is_widespread() -> None:
     pool = Breaker(DEFAULT, whole_pool=True)
     for _ in range(20):
         pool.fail(now=1.0, began_at=1.0, rng=RNG, connect=True, widespread=False)
-        pool.succeed_slowly(now=1.0, began_at=1.0, rng=RNG, widespread=False)
+        pool.output_began(now=1.0, began_at=1.0, slow=True, rng=RNG, widespread=False)
+        pool.succeed(now=1.0, began_at=1.0, early=True)
     assert pool.phase is CLOSED
     pool.fail(now=1.0, began_at=1.0, rng=RNG, widespread=True)
     assert (OPEN, "21 of the last 41 calls failed") == (pool.phase, pool.reason)

@@ -70,7 +70,9 @@ def _available(fleet: Fleet, *, now: float) -> bool:
 
 def _call(fleet: Fleet, replica: ReplicaId, failure: UpstreamFailure | None, now: float, ttft_s: float | None = None) -> None:
     fleet.begin(replica, now=now)
-    fleet.end(replica, failure, now=now, began_at=now, ttft_s=ttft_s)
+    if ttft_s is not None:
+        fleet.first_output(replica, now=now, ttft_s=ttft_s, began_at=now)
+    fleet.end(replica, failure, now=now, began_at=now, output_reported=ttft_s is not None)
 
 
 def _status(fleet: Fleet, replica: ReplicaId, *, now: float) -> ReplicaStatus:
@@ -103,8 +105,6 @@ def test_a_target_that_does_not_exist_is_passed_over() -> None:
     assert fleet.wait_s(route, now=0.0) is None
     assert not fleet.is_rate_limited(route, now=0.0)
     assert fleet.observed_ttft_s(UpstreamName("nowhere")) is None
-    assert fleet.replicas_of(UpstreamName("nowhere")) == ()
-    assert fleet.replicas_of(UpstreamName("a")) == _pool(1).replicas
     assert fleet.explain(route, M, now=0.0)[0].why == "there is no such upstream"
 
 
@@ -438,7 +438,7 @@ def test_a_pool_whose_replicas_are_all_slow_lets_others_go_first() -> None:
                 continue
             fleet.begin(replica, now=1.0)
             fleet.first_output(replica, now=1.0, ttft_s=5.0, began_at=1.0)
-            fleet.end(replica, None, now=1.0, began_at=1.0, ttft_s=5.0, output_reported=True)
+            fleet.end(replica, None, now=1.0, began_at=1.0, output_reported=True)
         assert fleet.pool_statistics(now=1.0)[0].breaker is BreakerPhase.SOFT_OPEN
         assert _choice(fleet, now=1.0) is not None
         assert fleet.observed_ttft_s(UpstreamName("a")) == 5.0

@@ -96,13 +96,14 @@ def test_the_quicker_replica_gets_more() -> None:
 
 
 def test_a_stream_is_as_quick_as_its_first_token() -> None:
-    """However long it goes on, and however the token is reported."""
+    """However long it goes on."""
     fleet = _fleet(Pick.PEAK_EWMA, (1.0, 1.0))
     fleet.begin(ReplicaId("a/0"), now=0.0)
     fleet.first_output(ReplicaId("a/0"), now=1.0, ttft_s=1.0, began_at=0.0)
     fleet.end(ReplicaId("a/0"), None, now=60.0, began_at=0.0, output_reported=True)
     fleet.begin(ReplicaId("a/1"), now=0.0)
-    fleet.end(ReplicaId("a/1"), None, now=60.0, began_at=0.0, ttft_s=2.0)
+    fleet.first_output(ReplicaId("a/1"), now=2.0, ttft_s=2.0, began_at=0.0)
+    fleet.end(ReplicaId("a/1"), None, now=60.0, began_at=0.0, output_reported=True)
     assert _take(fleet, now=60.0) == "a/0"
 
 

@@ -22,8 +22,8 @@ from typing import TypeVar
 
 import msgspec
 
-from tidegate.adapters.books.frames import post_frame, take_answers
 from tidegate.adapters.books.spill import SpillFile
+from tidegate.adapters.frames import POST, question, take_answers
 from tidegate.domain.books import Entry
 
 MAX_IN_FLIGHT_BYTES = 8_388_608
@@ -40,6 +40,7 @@ _SEND_BUFFER_BYTES = 4_194_304  # asked for; the kernel gives what `net.core.wme
 _READ_BYTES = 65_536
 
 _LOG = logging.getLogger("tidegate.books")
+_decode_refused = msgspec.msgpack.Decoder(int).decode
 
 Result = TypeVar("Result")
 
@@ -195,7 +196,7 @@ class Journal:
         number = self._number
         self._in_flight[number] = payload
         self._in_flight_bytes += len(payload)
-        frame = post_frame(number, payload)
+        frame = question(POST, number, payload)
         if self._outbox:
             self._outbox += frame
             return
@@ -266,7 +267,7 @@ class Journal:
             if not received:
                 raise ConnectionResetError("the ledger process closed the connection")
             self._received += received
-            answers = take_answers(self._received)
+            answers = [(number, _decode_refused(payload)) for number, payload in take_answers(self._received)]
         except BlockingIOError:
             return
         except (OSError, ValueError) as error:
@@ -380,6 +381,7 @@ class Journal:
     def _file_rested(self) -> None:
         self._file_turns -= 1
         self._tend_file()
+        self._tell_if_quiet()
 
     def _in_thread(self, work: Callable[[], Result], then: Callable[[Future[Result]], None]) -> None:
         """Have the file's thread do something, then go on here."""

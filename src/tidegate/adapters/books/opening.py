@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.adapters.books.ledger import Books
+from tidegate.config.bookkeeping import POSTGRES_SCHEMES
 from tidegate.errors import ConfigurationError
-
-POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
 def open_books(database: str, *, create: bool = True) -> Books:

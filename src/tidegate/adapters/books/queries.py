@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.adapters.books.schema import Cell
-from tidegate.domain.books import Balance, Dimensions, OperationId, SettledCall, UsageRow
+from tidegate.domain.books import INCARNATION_CHARS, Balance, Dimensions, OperationId, SettledCall, UsageRow
 from tidegate.domain.units import TenantId
 from tidegate.domain.usage import Evidence, Usage
 
@@ -45,8 +45,9 @@ GROUPS: Final = {
     "upstream": "upstream",
     "price_version": "price_version",
     "evidence": "evidence",
+    "worker": f"substr(operation_id, 1, {INCARNATION_CHARS})",
 }
-"""What usage can be grouped by, and the column that has it."""
+"""What usage can be grouped by, and the column that has it; of a worker, the name of its run."""
 
 POSTINGS: Final = "SELECT count(*) FROM tidegate_postings"
 OPEN_HOLDS: Final = """

@@ -1,11 +1,13 @@
-"""What budgets have spent before this node started, from the books: their counters begin there and not at nothing.
+"""What budgets have spent, from the books: their counters begin there and not at nothing.
 
-What is settled after the start is counted as it happens. A budget by tier, or by the model's name that clients use, begins at nothing:
-the books know neither.
+What was settled after the node's start was counted by a worker, which tells of it itself while it lives. So it is given by worker, for
+those that are no more. A budget by tier, or by the model's name that clients use, begins at nothing: the books know neither.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 import msgspec
@@ -33,25 +35,52 @@ class SpentBefore(msgspec.Struct, frozen=True, gc=False):
     counter: str
     spec: CounterSpec
     used: int
+    worker: str = ""
+    """The run of a worker of this node that counted it; empty: it was before the node's start."""
 
 
-def spent_before(books: Books, budgets: Budgets) -> list[SpentBefore]:
-    """Sum what was settled in each budget's period before the start. Waits for the database: call it from a thread."""
+def spent_before(books: Books, budgets: Budgets, *, now: float) -> list[SpentBefore]:
+    """Sum what was settled in each budget's running period (`now`: seconds since the epoch) and before the node's start.
+
+    Waits for the database, like `spent_since`: call them from a thread.
+    """
     found: list[SpentBefore] = []
-    for rule in budgets.rules:
-        scopes = [match.scope for match in rule.scopes]
-        if rule.resource is not Resource.COST or rule.spec.meter is not Meter.CALENDAR or not set(scopes) <= set(_GROUPS):
-            continue
-        period = rule.spec.period
-        since = starts_at(period_at(budgets.started_at, period), period)
-        used: dict[str, int] = {}
-        for row in books.usage([str(scope) for scope in scopes], since=since, until=budgets.started_at):
-            subject = _subject(dict(zip(scopes, row.group, strict=True)))
-            if row.amount_micro and applies(rule, subject):
-                name = counter_name(rule, subject)
-                used[name] = used.get(name, 0) + row.amount_micro
-        found += [SpentBefore(name, rule.spec, amount) for name, amount in used.items()]
+    for rule in _answered_by_books(budgets):
+        used = _used(books, rule, (), _began_at(rule, now), budgets.started_at)
+        found += [SpentBefore(name, rule.spec, amount) for (name, *_), amount in used.items()]
     return found
+
+
+def spent_since(books: Books, budgets: Budgets, *, now: float) -> list[SpentBefore]:
+    """Sum what was settled in each budget's running period and since the node's start, by worker."""
+    found: list[SpentBefore] = []
+    for rule in _answered_by_books(budgets):
+        used = _used(books, rule, ("worker",), max(_began_at(rule, now), budgets.started_at), inf)
+        found += [SpentBefore(name, rule.spec, amount, worker) for (name, worker), amount in used.items()]
+    return found
+
+
+def _answered_by_books(budgets: Budgets) -> Iterator[LimitRule]:
+    for rule in budgets.rules:
+        is_budget = rule.resource is Resource.COST and rule.spec.meter is Meter.CALENDAR
+        if is_budget and {match.scope for match in rule.scopes} <= set(_GROUPS):
+            yield rule
+
+
+def _began_at(rule: LimitRule, now: float) -> float:
+    return starts_at(period_at(now, rule.spec.period), rule.spec.period)
+
+
+def _used(books: Books, rule: LimitRule, by: tuple[str, ...], since: float, until: float) -> dict[tuple[str, ...], int]:
+    """Give what each counter of a rule used, by its name and the values of `by`."""
+    scopes = [match.scope for match in rule.scopes]
+    used: dict[tuple[str, ...], int] = {}
+    for row in books.usage([*by, *map(str, scopes)], since=since, until=until):
+        subject = _subject(dict(zip(scopes, row.group[len(by) :], strict=True)))
+        if row.amount_micro and applies(rule, subject):
+            key = (counter_name(rule, subject), *row.group[: len(by)])
+            used[key] = used.get(key, 0) + row.amount_micro
+    return used
 
 
 def _subject(values: dict[Scope, str]) -> LimitSubject:

@@ -5,9 +5,7 @@ A commit waits for the disk. Every wait for another process's lock is bounded by
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +16,13 @@ import msgspec
 from tidegate.adapters.books.ledger import BooksUnavailable, EntryRefused
 from tidegate.adapters.books.queries import STANDING_COLUMNS, Row
 from tidegate.adapters.books.schema import COLUMNS, SQLITE, VERSION, Cell
+from tidegate.adapters.private_file import make_private
 from tidegate.domain.books import OperationId
 from tidegate.errors import ConfigurationError
 
 BUSY_S: Final = 5.0
 """Far above a group commit: whoever holds the lock for longer hangs."""
 _CHECKPOINT_PAGES: Final = 4_000  # 16 MB: the main file is written, and waited for, a few times a minute instead of at every tenth commit
-_PRIVATE_FILE: Final = 0o600
 _INSERT: Final = f"INSERT INTO tidegate_postings ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 _STANDING: Final = (
     f"SELECT {STANDING_COLUMNS} FROM tidegate_postings WHERE operation_id IN (SELECT value FROM json_each(?))"  # noqa: S608
@@ -39,7 +37,8 @@ class SqliteDatabase:
         self._path = path
         try:
             if create:
-                _make_private(path)
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_private(path)
             elif not path.exists():
                 raise ConfigurationError(f"There are no books at {path}; they are made when the gateway runs with prices or budgets.")
             self._connection = sqlite3.connect(
@@ -129,17 +128,6 @@ def _translated(path: Path) -> Iterator[None]:
         raise BooksUnavailable(
             f"The books {path} cannot be used ({error}); check free space, permissions, and who else has the file open."
         ) from error
-
-
-def _make_private(path: Path) -> None:
-    """Create the file for its owner alone before SQLite does; its `-wal` and `-shm` files take the same mode."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
-    try:
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
-            os.fchmod(descriptor, _PRIVATE_FILE)
-    finally:
-        os.close(descriptor)
 
 
 def _statements(script: str) -> Iterator[str]:

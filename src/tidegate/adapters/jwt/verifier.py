@@ -21,7 +21,7 @@ from tidegate.adapters.jwt.compact import Algorithm, JsonObject, ParsedToken, Re
 from tidegate.adapters.jwt.key_set import KeySet, VerificationKey, shared_secret_key
 from tidegate.adapters.jwt.key_source import Fetch, JwksFile, JwksUrl, KeySource
 from tidegate.config.schema import JwtSection
-from tidegate.domain.principal import Principal
+from tidegate.domain.principal import DEFAULT_TIER, Principal
 from tidegate.domain.units import KeyId, TenantId, UserId
 from tidegate.errors import ConfigurationError
 
@@ -30,7 +30,6 @@ _LOG = logging.getLogger(__name__)
 MAX_CLAIM_CHARACTERS: Final = 200
 _LATEST_INSTANT: Final = 100_000_000_000  # the year 5138: beyond it the issuer wrote milliseconds
 _PLAIN_SUBJECT = re.compile(r"[A-Za-z0-9._@+=/|:-]{1,96}", re.ASCII)
-_DEFAULT_TIER: Final = "default"
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -170,7 +169,7 @@ def _judge_claims(claims: JsonObject, trust: _Trust, *, wall_now: float) -> Toke
     if any(begin is not None and wall_now + leeway_s < begin for begin in (not_before, issued_at)):
         return TokenVerdict(refusal=Refusal.NOT_YET_VALID, lasting=False)
     key_id = KeyId(trust.key_prefix + _bounded(subject))
-    principal = Principal(key_id=key_id, tenant=TenantId(tenant), user=UserId(user), tier=tier or _DEFAULT_TIER)
+    principal = Principal(key_id=key_id, tenant=TenantId(tenant), user=UserId(user), tier=tier or DEFAULT_TIER)
     return TokenVerdict(principal=principal, expires_at=expires_at + leeway_s)
 
 

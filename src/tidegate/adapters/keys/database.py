@@ -6,19 +6,17 @@ bounds every wait for a lock. The change counter is kept by triggers, so that ev
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tidegate.adapters.private_file import make_private
 from tidegate.errors import ConfigurationError
 
 SCHEMA_VERSION: Final = 1
-_PRIVATE_FILE: Final = 0o600
 _PRIVATE_DIRECTORY: Final = 0o700
 _RETRY_PAUSE_S: Final = 0.02  # between tries to become the one that turns WAL on
 
@@ -127,19 +125,14 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _make_private(path: Path) -> None:
-    """Create directory and file for the owner alone before SQLite does; its `-wal` and `-shm` files take the same mode.
+    """Create directory and file for the owner alone before SQLite does.
 
     A directory that exists keeps its mode: it may be shared on purpose. The file is ours and is tightened.
     """
     try:
         if not path.parent.exists():
             path.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
-        try:
-            if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
-                os.fchmod(descriptor, _PRIVATE_FILE)
-        finally:
-            os.close(descriptor)
+        make_private(path)
     except OSError as error:
         raise ConfigurationError(
             f"The key database {path} cannot be created ({error.strerror}); check the directory's owner, or set `state_directory`."

@@ -33,14 +33,16 @@ _LOG = logging.getLogger("tidegate.limits")
 class Keeper:
     """Implements `ports.LeaseKeeper`, from `start` to `aclose`. `name`: for the log, without a password."""
 
-    def __init__(self, counters: LeasedCounters, store: LeaseStore, *, name: str, clock: Callable[[], float], rng: Random) -> None:
+    def __init__(
+        self, counters: LeasedCounters, store: LeaseStore, *, worker: str, name: str, clock: Callable[[], float], rng: Random
+    ) -> None:
+        """`worker` names this process and this run: numbers of claims count from one."""
         self._counters = counters
         self._store = store
         self._name = name
         self._clock = clock
         self._rng = rng
-        self._worker = f"{rng.getrandbits(64):016x}"
-        """Of this process and this run: numbers of claims count from one."""
+        self._worker = worker
         self._wake = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Future[None], tuple[Shortage, ...]] = {}
@@ -48,6 +50,8 @@ class Keeper:
         self._pause_s = _FIRST_PAUSE_S
         self._connected: bool | None = None
         self._first_answer = asyncio.Event()
+        self._answered = float("-inf")
+        """When the latest of the exchanges began that were answered."""
         self._exchanges = self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -120,16 +124,22 @@ class Keeper:
         waker.cancel()
 
     async def _exchange(self, claims: tuple[LeaseClaim, ...]) -> None:
+        began_at = self._clock()
         try:
             answer = await self._store.exchange(LeaseBatch(self._worker, claims), deadline_s=EXCHANGE_S)
             self._counters.receive(answer, now=self._clock())
         except StoreLost as problem:
-            self._note_lost(claims, str(problem))
+            if began_at < self._answered:  # what was asked later has its answer: this went astray, and nothing is lost but it
+                self._failures += 1
+                self._counters.unanswered(claims)
+            else:
+                self._note_lost(claims, str(problem))
         except Exception:  # noqa: BLE001  the task's outermost frame: a fault of ours must not end the exchange
             _LOG.exception("limits.fault store=%s", self._name)
             self._note_lost(claims, "a fault of the gateway, see the lines above")
         else:
             self._exchanges += 1
+            self._answered = max(self._answered, began_at)
             self._first_answer.set()
             self._pause_s = _FIRST_PAUSE_S
             self._pause_ends_at = float("-inf")

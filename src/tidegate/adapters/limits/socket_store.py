@@ -9,10 +9,12 @@ import asyncio
 
 import msgspec
 
-from tidegate.adapters.limits import frames
+from tidegate.adapters.frames import LEASE, question, take_answers
 from tidegate.adapters.limits.store import StoreLost
 from tidegate.domain.leases import LeaseAnswer, LeaseBatch
 
+_READ_BYTES = 65_536
+_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LeaseAnswer).decode
 
 
@@ -37,7 +39,7 @@ class SocketStore:
             async with asyncio.timeout(deadline_s):
                 writer = await self._connect()
                 answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-                writer.write(frames.frame((frames.LEASE, number, frames.encode(batch))))
+                writer.write(question(LEASE, number, _encode(batch)))
                 return _decode(await answer)
         except TimeoutError:
             self._drop()  # a process that hangs would answer what nobody waits for any more
@@ -61,14 +63,16 @@ class SocketStore:
             return self._writer
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received = bytearray()
         try:
-            while (body := await frames.read_frame(reader)) is not None:
-                number, payload = frames.decode_answer(body)
-                waiting = self._waiting.get(number)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(payload)
-        except (frames.FrameTooLargeError, msgspec.MsgspecError):
-            pass  # the same as a lost connection
+            while more := await reader.read(_READ_BYTES):
+                received += more
+                for number, payload in take_answers(received):
+                    waiting = self._waiting.get(number)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(payload)
+        except (OSError, ValueError):
+            pass  # what is no answer is the same as a lost connection
         finally:
             if self._writer is writer:
                 self._drop()

@@ -8,7 +8,7 @@
 
 Learned per tenant, route and content type (β also per manner, and with a cap apart from without), as the ratio of what was reported to what
 was counted, older requests forgotten. Invariants: the ratio of many equal requests is found, whatever it was taken for before; one request
-moves a coefficient by less than a factor of two, however odd it is; memory is bounded; time plays no part.
+moves a coefficient by less than a factor of two, however odd it is; memory is bounded; time says only which requests are learned from.
 """
 
 from __future__ import annotations

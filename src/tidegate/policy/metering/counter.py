@@ -54,9 +54,7 @@ class CounterStatistics(msgspec.Struct, frozen=True):
 
     counters: int
     shared: int = 0
-    """Counters whose name had to share one, because their rule had too many."""
-    levels: dict[str, float] = {}
-    """What else a source has to say, by a name that may be shown after `limits.`."""
+    """How often a name had to share a counter with others, because its rule had too many."""
 
 
 class CounterSource(Protocol):

@@ -18,11 +18,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.domain.money import HybridPlan, divided
+from tidegate.domain.money import WHOLE_PPM, HybridPlan, divided
 
 GIGABYTE: Final = 10**9
 _HOUR_MS: Final = 3_600_000
-_MILLIONTHS: Final = 1_000_000
 
 
 class ResourceUse(msgspec.Struct, frozen=True, gc=False):
@@ -67,8 +66,8 @@ def hybrid_bill(plan: HybridPlan, use: ResourceUse) -> HybridBill:
     return HybridBill(
         free_tokens=plan.free_tokens,
         beyond_tokens=beyond,
-        memory_hours_ppm=divided(memory * _MILLIONTHS, memory_unit),
+        memory_hours_ppm=divided(memory * WHOLE_PPM, memory_unit),
         memory_micro=divided(memory * plan.memory_hour_micro, memory_unit),
-        traffic_gb_ppm=divided(traffic * _MILLIONTHS, traffic_unit),
+        traffic_gb_ppm=divided(traffic * WHOLE_PPM, traffic_unit),
         traffic_micro=divided(traffic * plan.traffic_gb_micro, traffic_unit),
     )

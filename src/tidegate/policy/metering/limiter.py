@@ -95,7 +95,7 @@ class Limiter:
         self._sweep(now)
         kept = self._source.statistics()
         rules = tuple(RuleStatistics(name, tally.denied, tally.would_deny) for name, tally in sorted(self._tallies.items()))
-        return LimitStatistics(kept.counters, self.outstanding, self.held_tokens, rules, kept.shared, kept.levels)
+        return LimitStatistics(kept.counters, self.outstanding, self.held_tokens, rules, kept.shared)
 
     # ── accounts ──────────────────────────────────────────────────────────────
 

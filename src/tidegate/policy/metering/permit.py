@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidegate.domain.limits import CounterSpec, Demand, LimitMode, LimitRule, Meter, Period, Resource
+from tidegate.domain.limits import PERIOD_S, CounterSpec, Demand, LimitMode, LimitRule, Meter, Resource, most_at_once
 from tidegate.domain.principal import Limits
 from tidegate.policy.metering.counter import Counter
 from tidegate.ports import Denied, Short
@@ -18,7 +18,6 @@ _AMOUNT_OF = {Resource.TOKENS: 0, Resource.INPUT_TOKENS: 1, Resource.OUTPUT_TOKE
 """Where a resource stands in the amounts of a demand; requests and places are not part of one."""
 _SHOWN = frozenset({Resource.REQUESTS, Resource.TOKENS})
 _MOST_SHOWN = 8  # windows in a response's headers: each is some sixty bytes there
-_PERIOD_S = {Period.HOUR: 3600, Period.DAY: 86_400, Period.MONTH: 2_678_400}  # the longest month
 _UNHELD = -1
 """The slot of a shadow rule that an exchange with the store would have to be waited for: what is used is charged, and nothing is held."""
 _SHORT_RETRY_S = 1.0
@@ -71,8 +70,7 @@ class Line:
 
     def most(self) -> int:
         """Give the most that one request can ever have."""
-        spec = self.counter.spec
-        return max(1, spec.burst) if spec.meter is Meter.GCRA else spec.ceiling
+        return most_at_once(self.counter.spec)
 
 
 class Account:
@@ -322,4 +320,4 @@ def _amounts(demand: Demand) -> tuple[int, int, int, int]:
 
 def span_of(spec: CounterSpec) -> int:
     """Give how long a window lasts, in whole seconds."""
-    return _PERIOD_S[spec.period] if spec.meter is Meter.CALENDAR else max(1, round(spec.span_s))
+    return PERIOD_S[spec.period] if spec.meter is Meter.CALENDAR else max(1, round(spec.span_s))

@@ -188,30 +188,18 @@ class Breaker:
         if self.phase is not CLOSED and self._is_current(began_at):
             self._give_back(early=early)
 
-    def succeed(self, *, now: float, began_at: float | None, first_token: bool = False, early: bool = False) -> None:
-        """End a call that was answered; `first_token` when its first token came in good time, `early` after `output_began`."""
+    def succeed(self, *, now: float, began_at: float | None, early: bool = False) -> None:
+        """End a call that was answered, `early` after `output_began`."""
         if not self._is_current(began_at):
             return
         if self.phase is HALF_OPEN or self.phase is SOFT_HALF_OPEN:
-            if not self._give_back(early=early) and (first_token or not self._hides_first_token(now, began_at)):
+            if not self._give_back(early=early) and not self._hides_first_token(now, began_at):
                 self._pass(now)
             return
         self._row = self._connects = 0
         self._window.add(failed=False, now=now)
-        if first_token:
-            self._window.add_first(slow=False, now=now)
         if self.phase is CLOSED:
             self._streak.add(failed=False, now=now)
-
-    def succeed_slowly(self, *, now: float, began_at: float | None, rng: Random, widespread: bool = True) -> None:
-        """End a call that was answered, but whose first token came too late."""
-        if not self._is_current(began_at):
-            return
-        if self.phase is SOFT_HALF_OPEN:
-            self._trip(Signal.PROBE_FAILED, f"a first token took longer than {self.settings.ttft_s:g} s again", now, rng)
-            return
-        self.succeed(now=now, began_at=began_at)
-        self._slow_first(now, rng, widespread=widespread)
 
     def output_overdue(self, *, now: float, began_at: float, rng: Random, widespread: bool = True) -> None:
         """Take note that a first token is late already: it need not come to be slow."""

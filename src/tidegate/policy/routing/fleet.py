@@ -157,18 +157,17 @@ class Fleet:
         failure: UpstreamFailure | None,
         *,
         now: float,
-        ttft_s: float | None = None,
         began_at: float | None = None,
         output_reported: bool = False,
     ) -> None:
-        """Close a call; `failure` None means the replica did its part. `ttft_s` is a stream's, unless it was reported before."""
+        """Close a call; `failure` None means the replica did its part. `output_reported` after `first_output`."""
         seat = self._seats[replica]
         standing = seat.standing
         standing.in_flight -= 1
         standing.used = True
         if failure is None:
             standing.failed_at = standing.last_error = None
-            self._answered(seat, now, ttft_s, began_at, early=output_reported)
+            self._answered(seat, now, began_at, early=output_reported)
         elif failure.rate_limited:
             wish = failure.retry_after_s if failure.retry_after_s is not None else _SHORTEST_SET_ASIDE_S
             standing.set_aside_until = now + min(max(wish, _SHORTEST_SET_ASIDE_S), _LONGEST_SET_ASIDE_S)
@@ -176,7 +175,7 @@ class Fleet:
         elif failure.scope is FailureScope.GATEWAY:
             _release(seat, began_at, early=output_reported)
         elif failure.content_filter or failure.scope in _NOT_ITS_FAULT:  # a bad request or a missing model: it did answer
-            self._answered(seat, now, ttft_s, began_at, early=output_reported)
+            self._answered(seat, now, began_at, early=output_reported)
         else:
             standing.failed_at = now
             standing.last_error = failure.message
@@ -189,30 +188,15 @@ class Fleet:
         seat.standing.in_flight -= 1
         _release(seat, began_at, early=output_reported)
 
-    def _answered(self, seat: Seat, now: float, ttft_s: float | None, began_at: float | None, *, early: bool) -> None:
+    def _answered(self, seat: Seat, now: float, began_at: float | None, *, early: bool) -> None:
         standing, pool = seat.standing, seat.pool
-        if early:
-            ttft_s = None
-        slow = False
-        if ttft_s is not None:
-            pool.standing.firsts.add(ttft_s, now=now)
-            slow = pool.slow_after_s is not None and ttft_s > pool.slow_after_s
         if standing.breaker is not None:
-            if slow:
-                standing.breaker.succeed_slowly(now=now, began_at=began_at, rng=self._rng)
-            else:
-                standing.breaker.succeed(now=now, began_at=began_at, first_token=ttft_s is not None, early=early)
+            standing.breaker.succeed(now=now, began_at=began_at, early=early)
             standing.settle()
-        together = pool.standing.breaker
-        if together is not None:
-            if slow:
-                together.succeed_slowly(now=now, began_at=began_at, rng=self._rng, widespread=pool.is_widespread(now))
-            else:
-                together.succeed(now=now, began_at=began_at, first_token=ttft_s is not None, early=early)
-        if pool.measures and not early:
-            latency_s = ttft_s if ttft_s is not None else (now - began_at if began_at is not None else None)
-            if latency_s is not None:
-                standing.latency.observe(latency_s, now=now)
+        if pool.standing.breaker is not None:
+            pool.standing.breaker.succeed(now=now, began_at=began_at, early=early)
+        if pool.measures and began_at is not None and not early:
+            standing.latency.observe(now - began_at, now=now)
 
     def _failed(self, seat: Seat, failure: UpstreamFailure, now: float, began_at: float | None, *, early: bool) -> None:
         standing, pool = seat.standing, seat.pool
@@ -282,10 +266,6 @@ class Fleet:
         """Give the median of an upstream's recent first tokens; None until there are five."""
         pool = self._by_upstream.get(upstream)
         return pool.standing.firsts.median_s(now=self._latest) if pool is not None else None
-
-    def replicas_of(self, upstream: UpstreamName) -> tuple[Replica, ...]:
-        pool = self.pools.get(upstream)
-        return pool.replicas if pool is not None else ()
 
     def statistics(self, *, now: float) -> tuple[ReplicaStatus, ...]:
         return tuple(replica_status(seat, now) for seat in self._seats.values())

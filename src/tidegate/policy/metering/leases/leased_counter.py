@@ -7,8 +7,8 @@ of what this worker used and what still matters is said anew: nothing is counted
 
 from __future__ import annotations
 
-from tidegate.domain.leases import LeaseClaim, LeaseGrant, most_at_once, open_s
-from tidegate.domain.limits import CounterSpec, Meter, StoreDown
+from tidegate.domain.leases import LeaseClaim, LeaseGrant, open_s
+from tidegate.domain.limits import CounterSpec, Meter, StoreDown, most_at_once
 from tidegate.policy.metering.calendar_window import period_at
 from tidegate.policy.metering.leases.store_view import StoreView
 
@@ -176,7 +176,7 @@ class LeasedCounter:
     def wait_s(self, amount: int, *, now: float) -> float | None:
         if amount > most_at_once(self.spec):
             return None
-        if amount <= self.spare(now=now):
+        if amount <= self.spare(now=now) or (self._view.is_alone(now) and self._fits_alone(amount, now)):
             return 0.0
         return max(_LEAST_WAIT_S, self._wait_s - self._since_answer_s(now))
 
@@ -406,8 +406,7 @@ class LeasedCounter:
 
     def _take_alone(self, amount: int, now: float) -> int | None:
         """Judge by what this worker used itself."""
-        self._forget_old(now)
-        if self._in_use + amount > self._alone_ceiling():
+        if not self._fits_alone(amount, now):
             return None
         self._view.busy[self.name] = None
         if self._is_places:
@@ -418,6 +417,10 @@ class LeasedCounter:
             self._turn_over(None, now)
         self._owe(amount, now)
         return self._current.number
+
+    def _fits_alone(self, amount: int, now: float) -> bool:
+        self._forget_old(now)
+        return self._in_use + amount <= self._alone_ceiling()
 
     def _alone_ceiling(self) -> int:
         most = most_at_once(self.spec)

@@ -116,6 +116,10 @@ class LeasedCounters:
     def lost(self, claims: Sequence[LeaseClaim]) -> None:
         """The store could not be reached or did not answer in time."""
         self._view.note_lost()
+        self.unanswered(claims)
+
+    def unanswered(self, claims: Sequence[LeaseClaim]) -> None:
+        """These are to be said again, though the store is there."""
         for claim in claims:
             self._under_way.discard(claim.counter)
             counter = self._counters.get(claim.counter)

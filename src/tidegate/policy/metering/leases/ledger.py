@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.domain.leases import LEASE_S, LeaseAnswer, LeaseBatch, LeaseClaim, LeaseGrant, most_at_once, open_s
-from tidegate.domain.limits import CounterSpec, Meter, Period
+from tidegate.domain.leases import LEASE_S, LeaseAnswer, LeaseBatch, LeaseClaim, LeaseGrant, open_s
+from tidegate.domain.limits import CounterSpec, Meter, Period, most_at_once
 from tidegate.policy.metering.counter import Counter
 from tidegate.policy.metering.local_counters import make_counter
 
@@ -82,11 +82,18 @@ class LeaseLedger:
         self._workers[batch.worker] = now
         grants = tuple(self._settle(batch.worker, claim, now) for claim in batch.claims)
         alive = sum(now - heard_at < ALIVE_S for heard_at in self._workers.values())
-        return LeaseAnswer(self._epoch, now - self._began_at, alive, grants)
+        return LeaseAnswer(self._epoch, self.age_s(now=now), alive, grants)
+
+    def age_s(self, *, now: float) -> float:
+        """Give for how long it has been heard of."""
+        return now - self._began_at
 
     def begin_with(self, counter: str, spec: CounterSpec, used: int, *, now: float) -> None:
-        """Let a counter begin with a use that was counted elsewhere; before the first exchange."""
-        account = self._accounts[_key(counter, spec)] = self._open(spec)
+        """Charge a counter for a use that was counted elsewhere, before anything is leased of it."""
+        key = _key(counter, spec)
+        account = self._accounts.get(key)
+        if account is None:
+            account = self._accounts[key] = self._open(spec)
         account.counter.charge(used, now=now)
 
     def statistics(self) -> LedgerStatistics:
