@@ -163,7 +163,7 @@ class Denied(msgspec.Struct, frozen=True):
 class Short(msgspec.Struct, frozen=True):
     """This process may not use as much as is asked for without asking the store, and has asked.
 
-    Wait for the next exchange with it, then ask again; if that is short too, it is `denied`.
+    Wait for the next exchange with it, then ask again; whoever does not want to wait any more is `denied`.
     """
 
     denied: Denied

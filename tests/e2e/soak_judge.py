@@ -22,8 +22,8 @@ from tidegate.wiring.worker import KEYS_FILE
 
 ANSWERED = frozenset({Outcome.OK, Outcome.TRUNCATED, Outcome.CONTENT_FILTER})
 _ERROR_MEMBERS = {"message", "type", "param", "code"}
-_NOT_LEVELS = ("replicas", "limits.counters")
-"""Of the configuration, or of the last minute's keys: they do not return to zero."""
+_NOT_LEVELS = ("replicas", "limits.counters", "reserve.groups")
+"""Of the configuration, of the last minute's keys, or of what is learned: they do not return to zero."""
 _POLL_S = 0.1
 
 

@@ -84,6 +84,20 @@ def test_ten_of_two_hundred(upstream: ThreadedUpstream, workers: int, store: str
             assert {200: 10, 429: 190} == at_once(gateway, key, 200)
 
 
+def test_nobody_is_refused_while_all_of_many_limits_have_enough(upstream: ThreadedUpstream) -> None:
+    """Each request needs a part of six limits at once, and while one is waited for, others use the parts of the rest."""
+    rules = [
+        {"name": "requests", "scope": {"tenant": "each"}, "of": "requests", "ceiling": 1_000_000},
+        {"name": "places", "scope": {"tenant": "each"}, "of": "concurrency", "ceiling": 100},
+        {"name": "input", "of": "input_tokens", "ceiling": 10_000_000},
+        {"name": "output", "of": "output_tokens", "ceiling": 10_000_000},
+        {"name": "tenant", "scope": {"tenant": "each"}, "ceiling": 1_000_000_000, "per": "day"},
+    ]
+    with GatewayProcess(configuration(upstream, 2, rules=rules)) as gateway:
+        key = prepared(gateway, Limits(tokens_per_minute=1_000_000_000))
+        assert {200: 400} == sum((at_once(gateway, key, 8) for _ in range(50)), Counter())
+
+
 def test_a_killed_ledger_process_is_replaced_and_told(upstream: ThreadedUpstream) -> None:
     """kill -9: the next one comes by itself, the workers tell it what is in use, and readiness shows all of it."""
     with GatewayProcess(configuration(upstream, 2)) as gateway:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -34,6 +34,9 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 """What each figure is called in the exports of OpenAI, OpenRouter, DashScope and others; the first that is there counts."""
 _APART = re.compile(r"\W+")
 _EPOCH = re.compile(r"\d{9,13}(?:\.\d+)?")
+_YEARS = range(1970, 9999)
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+"""Commas between thousands; a comma anywhere else is a decimal one, and leaving it out would make another number."""
 _MILLISECONDS = 1e11
 """Above it a timestamp counts milliseconds."""
 
@@ -87,7 +90,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
 
 def read_export(text: str, *, name: str) -> Export:
     """Read a provider's export; `ConfigurationError` says which column or cell cannot be read."""
-    rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
+    rows = _Rows(text.removeprefix("\ufeff"), name)
     heading = [_APART.sub("_", cell.strip().lower()).strip("_") for cell in next(rows, [])]
     places = {
         figure: heading.index(found) for figure, names in COLUMNS.items() if (found := next((n for n in names if n in heading), None))
@@ -96,7 +99,9 @@ def read_export(text: str, *, name: str) -> Export:
     for figure, there in (("day", "day" in places), ("model", "model" in places), ("input", has_tokens)):
         if not there:
             known = ", ".join(COLUMNS[figure])
-            raise ConfigurationError(f"{name} has no column for the {figure}; one of these would be known: {known}.")
+            raise ConfigurationError(
+                f"{name} has no column for the {figure}; one of these would be known: {known}. Columns are separated by commas."
+            )
     figures: Table = {}
     for row in rows:
         if not any(cell.strip() for cell in row):
@@ -109,6 +114,27 @@ def read_export(text: str, *, name: str) -> Export:
         cost = _number(cells.get("cost", ""), where)
         figures[key] = figures.get(key, Figures()).plus(Figures(tokens, round(cost * MICRO)))
     return Export(figures, "cost" in places)
+
+
+class _Rows:
+    """The rows of a CSV file, which says where it is none."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._reader = csv.reader(io.StringIO(text))
+        self._name = name
+
+    @property
+    def line_num(self) -> int:
+        return self._reader.line_num
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        try:
+            return next(self._reader)
+        except csv.Error as error:
+            raise ConfigurationError(f"{self._name}, line {self.line_num}: this is no CSV ({error}); export it again.") from None
 
 
 def our_figures(calls: Iterable[BilledCall]) -> Table:
@@ -178,21 +204,24 @@ def _day(text: str, where: str) -> str:
         return day_text(at / 1000 if at > _MILLISECONDS else at)
     try:
         at_time = datetime.fromisoformat(text.removesuffix(" UTC").replace("/", "-"))
-    except ValueError:
-        raise ConfigurationError(f'{where}: "{text[:40]}" is not a day; write it like 2026-11-30.') from None
-    return (at_time if at_time.tzinfo is None else at_time.astimezone(UTC)).strftime("%Y-%m-%d")
+        in_utc = at_time if at_time.tzinfo is None else at_time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        in_utc = None
+    if in_utc is None or in_utc.year not in _YEARS:
+        raise ConfigurationError(f'{where}: "{text[:40]}" is not a day; write it like 2026-11-30.')
+    return in_utc.strftime("%Y-%m-%d")
 
 
 def _number(text: str, where: str) -> Decimal:
-    plain = text.replace(",", "").strip("$¥€ ")
+    plain = text.strip("$¥€ ")
     if not plain:
         return Decimal(0)
     try:
-        number = Decimal(plain)
+        number = Decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or abs(number) >= 10**18:
-        raise ConfigurationError(f'{where}: "{text[:40]}" is not a number.')
+        raise ConfigurationError(f'{where}: "{text[:40]}" is not a number; write it like 1234.56 or 1,234.56.')
     return number
 
 

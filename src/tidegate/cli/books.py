@@ -21,7 +21,7 @@ from tidegate.domain.money import MICRO, money_text
 from tidegate.domain.units import TenantId
 from tidegate.errors import InvalidParameter
 from tidegate.node.exits import Exit
-from tidegate.wiring.books import books_database
+from tidegate.wiring.books import LONGEST_NAME, books_database
 
 
 class Place:
@@ -40,6 +40,9 @@ class Place:
 def credit(place: Place, tenant: str, amount: str, *, note: str, reference: str | None, as_json: bool) -> int:
     """Give a tenant an amount. The same `reference` counts once."""
     amount_micro = parse_amount(amount)
+    for name, text in (("tenant", tenant), ("reference", reference)):
+        if text is not None and not (text.isprintable() and 0 < len(text) <= LONGEST_NAME):
+            raise InvalidParameter(f"The {name} is empty, longer than {LONGEST_NAME} characters, or not printable.", param=name)
     operation = OperationId(f"credit.{reference if reference is not None else secrets.token_hex(8)}")
     now = wall_clock()
     with place.open(create=True) as books:

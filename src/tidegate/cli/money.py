@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -81,6 +82,8 @@ def reconcile(
     configuration: Configuration, export: Path, *, upstream: str | None, aliases: Sequence[str], tolerance: float, form: ReportForm
 ) -> int:
     """Compare a provider's export with our figures; 1 when a model drifts beyond the tolerance."""
+    if not 0 <= tolerance < inf:  # nothing drifts by more than NaN
+        raise ConfigurationError(f"A tolerance of {tolerance:g} cannot be meant: write a share of the provider's figure, like 0.01.")
     theirs = read_export(_text_of(export), name=str(export))
     first, last = (datetime.fromtimestamp(at, UTC) for at in days_of(theirs))
     calls = _Calls(configuration, first, last)
@@ -151,9 +154,9 @@ def instant(text: str) -> datetime:
     """Read a day or an instant; what names no zone is in UTC."""
     try:
         read = datetime.fromisoformat(text)
-    except ValueError:
+        return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ConfigurationError(f'"{text}" is neither a day nor a time: write 2026-11-30 or 2026-11-30T08:00.') from None
-    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 
 def month_of(text: str) -> tuple[datetime, datetime]:
@@ -178,11 +181,16 @@ def _alias(text: str) -> tuple[str, str]:
 
 def _text_of(path: Path) -> str:
     try:
-        if path.stat().st_size > _MAX_EXPORT_BYTES:
-            raise ConfigurationError(f"{path} is larger than {_MAX_EXPORT_BYTES:,} bytes; export a shorter span, or days instead of calls.")
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_EXPORT_BYTES + 1)
+    except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}.") from error
+    if len(raw) > _MAX_EXPORT_BYTES:
+        raise ConfigurationError(f"{path} is larger than {_MAX_EXPORT_BYTES:,} bytes; export a shorter span, or days instead of calls.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not in UTF-8 (byte {error.start}); export or save it again as CSV in UTF-8.") from error
 
 
 def _print_json(report: dict[str, object]) -> None:

@@ -1,7 +1,7 @@
 """One request from its head to its record. Read this file and you have seen the system.
 
     authenticate -> read the body -> parse, match a route -> admit -> shape -> cache -> plan -> estimate, reserve -> call -> settle, record
-                    (`admit` and `reserve` may each wait once for a lease of a limit that is shared with other processes)
+                    (`admit` and `reserve` may each wait a moment for leases of limits that are shared with other processes)
                                         (a request that only counts, and /v1/models, is answered after `admit`)
 
 The plan stands before the estimate, so that what is sent is what is reserved. A call that no target could answer ends with a prepared
@@ -70,6 +70,11 @@ from tidegate.ports import Denied, Permit, Short, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption
 from tidegate.wire.openai import model_object, models_list, parse_request
 
+LEASE_WAIT_S = 0.25
+"""Five exchanges: by then the store has answered, or is away."""
+MOST_LEASE_WAITS = 4
+"""One is a millisecond or so. Whom others forestall so often is not alone with that: the limit is crowded."""
+
 
 class RequestFlow:
     """Sequences one request; its `statistics` are its attributes."""
@@ -92,8 +97,10 @@ class RequestFlow:
         self._prompt_tokens = 0
         self._prompt_counted: int | None = None
         """Tokens of the prompt that are to be held after an exact count was asked for."""
-        self._lease_asked = False
-        """This step has waited for a lease already."""
+        self._lease_waits = 0
+        """How often this step has waited for leases."""
+        self._lease_until = 0.0
+        """It waits no more from then on."""
         self._evidence = Evidence.ESTIMATED
         self._reserved = Demand()
         self._allowance: Allowance | None = None
@@ -176,17 +183,23 @@ class RequestFlow:
         assert self.subject is not None
         permit = self._policies.limits.admit(self.subject, principal.limits, now=now)
         if isinstance(permit, Short):
-            if not self._lease_asked:
+            if self._may_wait(now):
                 return self._await_lease()
             permit = permit.denied
         if isinstance(permit, Denied):
             return self._reject(limit_refusal(permit), now)
         self.permit = permit
-        self._lease_asked = False
+        self._lease_waits = 0
         return self._answer_models(principal, now) if self.request is None else self._shape(self.request, now)
 
+    def _may_wait(self, now: float) -> bool:
+        """Tell whether to wait (again): while the lease of one limit was on its way, others may have used that of another."""
+        if self._lease_waits == 0:
+            self._lease_until = now + LEASE_WAIT_S
+        return self._lease_waits < MOST_LEASE_WAITS and now < self._lease_until
+
     def _await_lease(self) -> list[Action]:
-        self._lease_asked = True
+        self._lease_waits += 1
         self.step = Step.LEASE
         return [AwaitLease()]
 
@@ -225,7 +238,7 @@ class RequestFlow:
             refused = self._hold(request, bound, now)
             if refused is None:
                 return self._start_call(request, now)
-            if isinstance(refused, Short) and not self._lease_asked:
+            if isinstance(refused, Short) and self._may_wait(now):
                 return self._await_lease()
         self.step = Step.COUNT
         return [CountTokens()]
@@ -247,7 +260,7 @@ class RequestFlow:
         if refused is None:
             return self._start_call(request, now)
         if isinstance(refused, Short):
-            if not self._lease_asked:
+            if self._may_wait(now):
                 return self._await_lease()
             refused = refused.denied
         return self._reject(limit_refusal(refused, capped=request.operation is not Operation.EMBEDDING), now)

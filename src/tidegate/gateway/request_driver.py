@@ -52,7 +52,7 @@ from tidegate.flow.events import (
     TokensCounted,
 )
 from tidegate.flow.facts import Policies
-from tidegate.flow.request_flow import RequestFlow
+from tidegate.flow.request_flow import LEASE_WAIT_S, RequestFlow
 from tidegate.gateway.attempt import Attempt
 from tidegate.gateway.endpoints import UPSTREAM_PATHS
 from tidegate.gateway.owned_tasks import OwnedTasks
@@ -68,7 +68,6 @@ _JSON = (b"content-type", b"application/json")
 _EVENT_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
 _NEVER = float("inf")
 _GUESS_S = 0.1  # before a deadline the counter gives up on the process and guesses
-_LEASE_DEADLINE_S = 0.25  # five exchanges: by then the store has answered, or is away
 _COUNT_DEADLINE_S = 2.0  # for a limit: beyond it a guess serves
 _ANSWER_DEADLINE_S = 20.0  # for /tokenize and its like: the count is the answer
 
@@ -362,7 +361,7 @@ class RequestDriver:
         leases = self._services.leases
         if leases is not None:
             try:
-                await leases.replenished(deadline_s=_LEASE_DEADLINE_S)
+                await leases.replenished(deadline_s=LEASE_WAIT_S)
             except Exception as fault:  # noqa: BLE001  outermost frame of the task: see `crashed`
                 self.crashed(fault)
                 return

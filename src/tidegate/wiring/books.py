@@ -21,7 +21,7 @@ from tidegate.domain.record import AttemptRecord, RequestRecord, billed_attempts
 from tidegate.domain.units import TenantId
 
 BOOKS_FILE: Final = "books.sqlite"
-_LONGEST_TEXT: Final = 200  # of what clients choose; enough for any name, and an index of it stays small
+LONGEST_NAME: Final = 200  # of what clients choose; enough for any name, and an index of it stays small
 
 
 def books_database(configuration: Configuration, state_directory: Path) -> str:
@@ -148,5 +148,5 @@ def _dimensions(record: RequestRecord, attempt: AttemptRecord) -> Dimensions:
 
 def _clean(text: str) -> str:
     """Bound what others chose, and replace what not every database takes: NUL and lone surrogates."""
-    text = text[:_LONGEST_TEXT]
+    text = text[:LONGEST_NAME]
     return text if text.isprintable() else text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -80,6 +80,13 @@ def test_cells_are_read_in_the_spellings_of_spreadsheets(day: str, tokens: str, 
         ("date,model,tokens\n2026-11-01,m,1e99\n", 'x.csv, line 2: "1e99" is not a number'),
         ("date,model,tokens\n2026-11-01,m,nan\n", "is not a number"),
         ("date,model,tokens\n2026-11-01\n2026,m,1\n", "is not a day"),
+        ("date,model,tokens\n0001-01-01,m,1\n", '"0001-01-01" is not a day'),
+        ("date,model,tokens\n0001-01-01T00:00+14:00,m,1\n", "is not a day"),
+        ("date,model,tokens\n9999-12-31,m,1\n", '"9999-12-31" is not a day'),
+        ("date;model;tokens\n2026-11-01;m;1\n", "Columns are separated by commas."),
+        (f"date,model,tokens\n2026-11-01,{'m' * 200_000},1\n", "x.csv, line 2: this is no CSV (field larger than field limit (131072))"),
+        ('date,model,tokens,cost\n2026-11-01,m,1,"0,5"\n', '"0,5" is not a number; write it like 1234.56 or 1,234.56.'),
+        ('date,model,tokens\n2026-11-01,m,"1.000,5"\n', '"1.000,5" is not a number'),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, message: str) -> None:

@@ -82,6 +82,17 @@ def test_empty_books_are_said_to_be_empty(tmp_path: Path, capsys: Captured) -> N
     assert "The books are empty.\n" == capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "at_fault"),
+    [(("", "5"), "tenant"), (("acme\n", "5"), "tenant"), (("a" * 201, "5"), "tenant"), (("acme", "5", "--reference", ""), "reference")],
+)
+def test_money_is_given_to_somebody(tmp_path: Path, capsys: Captured, words: tuple[str, ...], at_fault: str) -> None:
+    """A variable that is not set in a script makes no account without a name, and no two payments one."""
+    assert 0 != run(tmp_path, "credit", *words)
+    assert f"The {at_fault} is empty, longer than 200 characters, or not printable." in capsys.readouterr().err
+    assert not (tmp_path / "books.sqlite").exists()
+
+
 @pytest.mark.parametrize("amount", ["", "0", "1.0000001", "nan", "inf", "ten", "1e30"])
 def test_amounts_are_exact_or_refused(amount: str) -> None:
     """Nothing is rounded."""

@@ -138,10 +138,17 @@ def test_a_providers_export_is_compared(file: Path, tmp_path: Path, capsys: pyte
     ("arguments", "message"),
     [
         (["usage", "--since", "yesterday"], "neither a day nor a time"),
+        (["usage", "--since", "0001-01-01T00:00+14:00"], "neither a day nor a time"),
+        (["usage", "--until", "9999-12-31T23:00-14:00"], "neither a day nor a time"),
         (["invoice", "--month", "11/2026"], "is not a month"),
         (["invoice", "--month", "9999-12"], "is not a month"),
         (["reconcile", "{}", "--alias", "x"], "--alias THEIRS=OURS"),
         (["reconcile", "/nonexistent.csv"], "cannot be read"),
+        (["reconcile", "/dev/zero"], "is larger than 268,435,456 bytes"),
+        (["reconcile", "{gbk}"], "is not in UTF-8 (byte 20); export or save it again as CSV in UTF-8."),
+        (["reconcile", "{}", "--tolerance", "nan"], "A tolerance of nan cannot be meant"),
+        (["reconcile", "{}", "--tolerance", "inf"], "A tolerance of inf cannot be meant"),
+        (["reconcile", "{}", "--tolerance", "-0.1"], "A tolerance of -0.1 cannot be meant"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(
@@ -149,7 +156,9 @@ def test_what_cannot_be_meant_is_a_usage_error(
 ) -> None:
     """One message, exit code 2."""
     (tmp_path / "empty.csv").write_text("date,model,tokens\n")
-    given = [each.replace("{}", str(tmp_path / "empty.csv")) for each in arguments]
+    (tmp_path / "gbk.csv").write_bytes("date,model,tokens,时间\n".encode("gbk"))
+    files = {"{}": str(tmp_path / "empty.csv"), "{gbk}": str(tmp_path / "gbk.csv")}
+    given = [files.get(each, each) for each in arguments]
     assert 2 == main([*given, "--config", str(file)])
     assert message in capsys.readouterr().err
 

@@ -305,6 +305,9 @@ def refusal_of(lines: Sequence[Line], wanted: Sequence[int], *, now: float) -> t
         return line, Short(_denied(line, amount, _SHORT_RETRY_S, now=now))
     _, line, amount, wait_s = longest
     if may_come and wait_s is not None:
+        for other, needed in zip(lines, wanted, strict=True):  # what fits now is asked for too, or others may have it by then
+            if not other.shadow and needed and other.counter.wait_s(needed, now=now) == 0:
+                other.counter.may_come(needed, now=now)
         return line, Short(_denied(line, amount, _SHORT_RETRY_S, now=now))
     return line, _denied(line, amount, wait_s, now=now)
 

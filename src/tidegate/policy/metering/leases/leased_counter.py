@@ -152,8 +152,14 @@ class LeasedCounter:
         self._in_use -= returned
         unsaid = min(use.owed, returned)
         use.owed -= unsaid
-        use.returned += returned - unsaid
-        self._unsaid[slot] = use
+        returned -= unsaid
+        if use is self._current:  # in the slot of the lease: what was not said to be spent is there to be used again
+            again = min(self._spent, returned)
+            self._spent -= again
+            returned -= again
+        use.returned += returned
+        if use.returned or use.owed or unsaid:
+            self._unsaid[slot] = use
         self._view.busy[self.name] = None
 
     def charge(self, amount: int, *, now: float) -> None:
