@@ -89,6 +89,20 @@ def test_what_was_granted_for_those_who_wait_is_theirs() -> None:
     assert pair.take(1) is not None
 
 
+def test_what_is_given_back_before_it_was_said_is_there_to_be_used_again() -> None:
+    """An attempt that one of many limits refused uses up no lease of the others; the store hears nothing of it."""
+    pair = Pair()
+    slot = pair.use(10)
+    pair.counter.give_back(10, slot, now=pair.now)
+    assert slot == pair.take(10)
+    pair.counter.give_back(4, slot, now=pair.now)
+    [claim] = pair.exchange()
+    assert (6, ()) == (claim.spent, claim.returned)
+    pair.counter.give_back(6, slot, now=pair.now)
+    [claim] = pair.exchange()
+    assert (0, [6]) == (claim.spent, [amount for _, amount in claim.returned])
+
+
 def test_a_dry_limit_refuses_at_once_until_it_is_asked_again() -> None:
     """After a grant below what was wanted nobody waits; a while later the store is asked again."""
     pair = Pair()

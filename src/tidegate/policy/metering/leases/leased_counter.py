@@ -158,7 +158,7 @@ class LeasedCounter:
             self._spent -= again
             returned -= again
         use.returned += returned
-        if use.returned or use.owed or unsaid:
+        if use.returned:
             self._unsaid[slot] = use
         self._view.busy[self.name] = None
 
