@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -26,6 +27,8 @@ from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
 from tidegate.policy.metering.hybrid import ResourceUse
 from tidegate.wiring.prices import price_book_of
+
+_Report = TypeVar("_Report")
 
 _MAX_EXPORT_BYTES = 268_435_456
 """A month of single calls of a busy account; more is split by whoever exports it."""
@@ -49,12 +52,7 @@ def usage(
     rows = calls.usage(by)
     span = (f"{first:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}")
     report = usage_report(rows, by, top=top, currency=configuration.prices.currency, since=span[0], until=span[1])
-    if form is ReportForm.TABLE:
-        print(report_table(report), end="")
-    elif form is ReportForm.CSV:
-        print(report_csv(report), end="")
-    else:
-        _print_json(report_json(report))
+    _print(report, form, table=report_table, csv=report_csv, plain=report_json)
     calls.tell()
     return Exit.OK
 
@@ -66,12 +64,7 @@ def invoice(configuration: Configuration, month: str, *, tenant: str | None, for
     calls = _Calls(configuration, first, last, tenant=tenant)
     resources = calls.resources() if book.hybrid else {}
     made = invoices(calls, month=month, currency=book.currency, plans=book.hybrid, resources=resources)
-    if form is ReportForm.TABLE:
-        print(invoices_text(made), end="")
-    elif form is ReportForm.CSV:
-        print(invoices_csv(made), end="")
-    else:
-        _print_json(invoices_json(made))
+    _print(made, form, table=invoices_text, csv=invoices_csv, plain=invoices_json)
     calls.tell()
     if last.timestamp() > wall_clock():
         sys.stderr.write(f"note: {month} is not over; this is what it comes to so far.\n")
@@ -89,12 +82,7 @@ def reconcile(
     calls = _Calls(configuration, first, last)
     ours = our_figures(call for call in calls if upstream is None or call.dimensions.upstream == upstream)
     found = compare(theirs, ours, tolerance=tolerance, aliases=dict(_alias(each) for each in aliases))
-    if form is ReportForm.TABLE:
-        print(reconciliation_text(found), end="")
-    elif form is ReportForm.CSV:
-        print(reconciliation_csv(found), end="")
-    else:
-        _print_json(reconciliation_json(found))
+    _print(found, form, table=reconciliation_text, csv=reconciliation_csv, plain=reconciliation_json)
     calls.tell()
     return Exit.FAILED if found.beyond else Exit.OK
 
@@ -193,5 +181,13 @@ def _text_of(path: Path) -> str:
         raise ConfigurationError(f"{path} is not in UTF-8 (byte {error.start}); export or save it again as CSV in UTF-8.") from error
 
 
-def _print_json(report: dict[str, object]) -> None:
-    print(msgspec.json.format(msgspec.json.encode(report)).decode())
+def _print(
+    report: _Report, form: ReportForm, *, table: Callable[[_Report], str], csv: Callable[[_Report], str], plain: Callable[[_Report], object]
+) -> None:
+    """Print a report in the form that was asked for; `plain` gives what JSON is made of."""
+    if form is ReportForm.TABLE:
+        print(table(report), end="")
+    elif form is ReportForm.CSV:
+        print(csv(report), end="")
+    else:
+        print(msgspec.json.format(msgspec.json.encode(plain(report))).decode())

@@ -16,7 +16,7 @@ import msgspec
 from tidegate.adapters.books.ledger import BooksUnavailable, EntryRefused
 from tidegate.adapters.books.queries import STANDING_COLUMNS, Row
 from tidegate.adapters.books.schema import COLUMNS, SQLITE, VERSION, Cell
-from tidegate.adapters.private_file import make_private
+from tidegate.adapters.sqlite_file import make_private, statements, turn_wal_on
 from tidegate.domain.books import OperationId
 from tidegate.errors import ConfigurationError
 
@@ -96,12 +96,12 @@ class SqliteDatabase:
     def _prepare(self) -> None:
         connection = self._connection
         with _translated(self._path):
-            connection.execute("PRAGMA journal_mode = WAL")
+            turn_wal_on(connection, self._path, busy_timeout_s=BUSY_S)
             connection.execute("PRAGMA synchronous = FULL")  # acknowledged money survives a power cut
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         with self.writing(), _translated(self._path):
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-                for statement in _statements(SQLITE):
+                for statement in statements(SQLITE):
                     connection.execute(statement)
                 connection.execute("INSERT INTO tidegate_books VALUES (1, ?)", (VERSION,))
             if connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'tidegate_books'").fetchone() == (0,):
@@ -128,13 +128,3 @@ def _translated(path: Path) -> Iterator[None]:
         raise BooksUnavailable(
             f"The books {path} cannot be used ({error}); check free space, permissions, and who else has the file open."
         ) from error
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Split a script, so that it can run inside one transaction."""
-    pending = ""
-    for line in script.splitlines(keepends=True):
-        pending += line
-        if sqlite3.complete_statement(pending):
-            yield pending
-            pending = ""

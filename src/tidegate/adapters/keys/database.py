@@ -7,18 +7,16 @@ bounds every wait for a lock. The change counter is kept by triggers, so that ev
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tidegate.adapters.private_file import make_private
+from tidegate.adapters.sqlite_file import make_private, statements, turn_wal_on
 from tidegate.errors import ConfigurationError
 
 SCHEMA_VERSION: Final = 1
 _PRIVATE_DIRECTORY: Final = 0o700
-_RETRY_PAUSE_S: Final = 0.02  # between tries to become the one that turns WAL on
 
 _SCHEMA: Final = """
 CREATE TABLE store_state (
@@ -143,10 +141,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, create: bool, busy_t
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")  # a revocation that was reported survives a power cut
     if create:
-        _turn_wal_on(connection, path, busy_timeout_s)
+        turn_wal_on(connection, path, busy_timeout_s=busy_timeout_s)
         with transaction(connection):
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-                for statement in _statements(_SCHEMA):
+                for statement in statements(_SCHEMA):
                     connection.execute(statement)
                 connection.execute("INSERT INTO store_state VALUES (1, ?, 0)", (SCHEMA_VERSION,))
     if connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'store_state'").fetchone() == (0,):
@@ -156,30 +154,3 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, create: bool, busy_t
         raise ConfigurationError(
             f"The key database {path} has schema version {found}, this Tidegate reads {SCHEMA_VERSION}; run the version that wrote it."
         )
-
-
-def _turn_wal_on(connection: sqlite3.Connection, path: Path, busy_timeout_s: float) -> None:
-    """Switch to WAL once. SQLite does not wait by itself when two processes switch at the same time, so this does."""
-    give_up_at = time.monotonic() + busy_timeout_s
-    while True:
-        try:
-            if connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",):
-                return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_at:
-                raise
-        else:
-            raise ConfigurationError(
-                f"The file system of {path} has no support for SQLite's write-ahead log; put `state_directory` on a local disk."
-            )
-        time.sleep(_RETRY_PAUSE_S)
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Split a script, so that it can run inside one transaction (`executescript` would commit first)."""
-    pending = ""
-    for line in script.splitlines(keepends=True):
-        pending += line
-        if sqlite3.complete_statement(pending):
-            yield pending
-            pending = ""

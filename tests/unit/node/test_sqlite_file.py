@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidegate.adapters.books.opening import open_books
 from tidegate.adapters.keys.store import KeyStore
-from tidegate.adapters.private_file import make_private
+from tidegate.adapters.sqlite_file import make_private
 from tidegate.domain.books import Credit, OperationId
 from tidegate.domain.units import TenantId
 
