@@ -27,7 +27,8 @@ from tidegate.adapters.limits.keeper import Keeper
 from tidegate.adapters.limits.redis_store import RedisStore
 from tidegate.adapters.limits.socket_store import SocketStore
 from tidegate.adapters.limits.store import LeaseStore
-from tidegate.domain.limits import CounterSpec, Demand, LimitRule, LimitSubject, Meter, Resource, Scope, ScopeMatch, StoreDown
+from tidegate.domain.demand import Demand
+from tidegate.domain.limits import CounterSpec, LimitRule, LimitSubject, Meter, Resource, Scope, ScopeMatch, StoreDown
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import KeyId, Secret, TenantId, UserId
 from tidegate.policy.metering.leases.leased_counters import LeasedCounters

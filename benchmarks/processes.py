@@ -22,15 +22,18 @@ from benchmarks.machine import pinned, search_path
 
 ROOT = Path(__file__).resolve().parent.parent
 _END_S = 10.0
+_START_S = 60.0
+"""LiteLLM needs some ten seconds of a core before it answers."""
 _POLL_S = 0.05
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], *, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the context ends; its output goes to `log`."""
+def running(command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until the context ends, with a PATH and `environment`; its output goes to `log`."""
+    variables = {"PATH": search_path(), **(environment or {})}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={"PATH": search_path()}, cwd=ROOT, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=variables, cwd=ROOT, start_new_session=True
         )
     try:
         yield process
@@ -150,11 +153,11 @@ def post(port: int, path: str, headers: Mapping[str, str], body: bytes, *, deadl
 
 def wait_answering(port: int, path: str, headers: Mapping[str, str], body: bytes, *, name: str, log: Path | None = None) -> None:
     """Wait until a gateway gives its first good answer."""
-    until = time.monotonic() + 30.0
+    until = time.monotonic() + _START_S
     status, answer = post(port, path, headers, body)
     while status != http.HTTPStatus.OK:
         if time.monotonic() > until:
             said = log.read_text(errors="replace")[-800:] if log is not None else ""
-            raise BenchmarkError(f"{name} on port {port} did not answer within 30 s: status {status} {answer[:300]!r} {said}")
+            raise BenchmarkError(f"{name} on port {port} did not answer within {_START_S:.0f} s: status {status} {answer[:300]!r} {said}")
         time.sleep(_POLL_S)
         status, answer = post(port, path, headers, body)

@@ -33,7 +33,8 @@ from math import ceil
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
-from tidegate.domain.limits import Demand, LimitSubject
+from tidegate.domain.demand import Demand
+from tidegate.domain.limits import LimitSubject
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import KeyId, ModelName, TenantId, UserId
 from tidegate.flow.allowance import Allowance

@@ -34,7 +34,7 @@ def median_of(rounds: Sequence[Figures], names: Iterable[str]) -> Figures:
 
 def ratio(ours: Sequence[Figures], peer: Sequence[Figures], name: str) -> float:
     """Give the median over rounds of ours over the peer's: what slows the machine for a while slows both sides of a pair."""
-    return round(statistics.median(mine[name] / theirs[name] for mine, theirs in zip(ours, peer, strict=True)), 3)
+    return round(statistics.median(mine[name] / theirs[name] for mine, theirs in zip(ours, peer, strict=True)), 5)
 
 
 def difference(ours: Sequence[Figures], without: Sequence[Figures], name: str) -> float:

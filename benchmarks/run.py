@@ -1,6 +1,6 @@
 """`make bench`: every measurement in one run. Works as `python -m benchmarks.run` and as `python benchmarks/run.py`.
 
-Options: --quick, --without-peers, --compiled, --only NAME, --write (see --help).
+Options: --quick, --peers, --compiled, --only, --keep, --write (see --help).
 """
 
 from __future__ import annotations

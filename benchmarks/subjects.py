@@ -1,4 +1,4 @@
-"""Starts what is measured: Tidegate with everything on, the peers, and the upstreams behind them.
+"""Starts what is measured: Tidegate with everything on, and the upstreams behind it and the peers (`benchmarks.peers`).
 
 A `Subject` is somewhere to send a request and, but for `direct`, a family of processes whose cost is measured. All stay up during a
 measurement, so that rounds can alternate; one that is not being asked uses next to nothing.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.content import PATH, Body, answer, chat_body
 from benchmarks.errors import BenchmarkError
 from benchmarks.machine import Cores, pinned
-from benchmarks.options import COMPILED, Options
+from benchmarks.options import COMPILED
 from benchmarks.processes import LoadProcess, free_port, running, wait_answering
 from tidegate.domain.principal import Limits
 from tidegate.testing.gateway_process import GatewayProcess
@@ -24,6 +24,18 @@ from tidegate.testing.gateway_process import GatewayProcess
 CEILING = 2_000_000_000
 """Limits are on, and nothing reaches them: tokens a minute, requests a minute, requests at once."""
 MAX_UPSTREAM_CONNECTIONS = 20_000
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is asked of a subject at once; less of one that would only queue it."""
+
+    connections: int = 64
+    streams: int = 200
+    held_streams: int = 1_000
+
+
+FULL_LOAD = Load()
 
 
 @dataclass(frozen=True)
@@ -36,10 +48,18 @@ class Subject:
     pid: int | None = None
     gateway: GatewayProcess | None = None
     """Tidegate itself, for its `/metrics`."""
+    load: Load = FULL_LOAD
+    more_headers: Mapping[str, str] = field(default_factory=dict)
+    """Header fields that a peer wants of every request."""
+
+    @property
+    def ours(self) -> bool:
+        return self.gateway is not None
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"host": "127.0.0.1", "content-type": "application/json", "authorization": f"Bearer {self.key}"}
+        usual = {"host": "127.0.0.1", "content-type": "application/json", "authorization": f"Bearer {self.key}"}
+        return usual | dict(self.more_headers)
 
     def head(self, body: Body) -> bytes:
         """Give the request head that goes before a body."""
@@ -67,7 +87,7 @@ def fixed_upstream(directory: Path, cores: Cores) -> Iterator[int]:
     port = free_port()
     location = f"default_type application/json; return 200 '{answer().decode()}';"
     server = f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ {location} }} }}"
-    with _nginx(directory, "upstream", server, cores.load) as (_, log):
+    with nginx(directory, "upstream", server, cores.load) as (_, log):
         wait_answering(port, PATH, {}, b"{}", name="the fixed upstream (nginx)", log=log)
         yield port
 
@@ -104,52 +124,18 @@ def tidegate(
         gateway.wait_for_key(key)
         port = int(gateway.api_url.rsplit(":", 1)[1])
         subject = Subject(f"tidegate ({variant})", port, key.reveal(), gateway.pid, gateway)
-        yield _answering(subject)
+        yield answering(subject)
 
 
-@contextlib.contextmanager
-def nginx_proxy(directory: Path, upstream_port: int, cores: Cores) -> Iterator[Subject]:
-    """nginx as a plain reverse proxy with kept upstream connections."""
-    port = free_port()
-    server = f"""
-    upstream bench {{ server 127.0.0.1:{upstream_port}; keepalive 512; keepalive_requests 100000000; }}
-    server {{
-      listen 127.0.0.1:{port} backlog=4096;
-      location / {{ proxy_pass http://bench; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; }}
-    }}"""
-    with _nginx(directory, "proxy", server, cores.gateway) as (pid, log):
-        yield _answering(Subject("nginx", port, pid=pid), log)
-
-
-@contextlib.contextmanager
-def vllm_router(directory: Path, command: Path, upstream_port: int, cores: Cores) -> Iterator[Subject]:
-    """vllm-router in front of one worker, taking turns."""
-    port, metrics_port = free_port(), free_port()
-    log = directory / "vllm-router.log"
-    arguments = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port)]
-    arguments += ["--policy", "round_robin", "--max-concurrent-requests", "100000", "--worker-urls", f"http://127.0.0.1:{upstream_port}"]
-    with running((*pinned(cores.gateway), str(command), *arguments), log=log) as process:
-        yield _answering(Subject("vllm-router", port, pid=process.pid), log)
-
-
-@contextlib.contextmanager
-def all_subjects(options: Options, directory: Path, upstream_port: int, cores: Cores) -> Iterator[list[Subject]]:
-    """Ours (each variant), nginx, and vllm-router unless it is left out."""
-    with contextlib.ExitStack() as stack:
-        subjects = [stack.enter_context(tidegate(variant, upstream_port, cores)) for variant in options.variants]
-        subjects.append(stack.enter_context(nginx_proxy(directory, upstream_port, cores)))
-        if options.router is not None:
-            subjects.append(stack.enter_context(vllm_router(directory, options.router, upstream_port, cores)))
-        yield subjects
-
-
-def _answering(subject: Subject, log: Path | None = None) -> Subject:
+def answering(subject: Subject, log: Path | None = None) -> Subject:
+    """Wait until a subject gives its first good answer."""
     wait_answering(subject.port, PATH, subject.headers, chat_body().numbered(1), name=subject.name, log=log)
     return subject
 
 
 @contextlib.contextmanager
-def _nginx(directory: Path, name: str, server: str, cores: tuple[int, ...]) -> Iterator[tuple[int, Path]]:
+def nginx(directory: Path, name: str, server: str, cores: tuple[int, ...]) -> Iterator[tuple[int, Path]]:
+    """Run nginx with a `server`; give its process and its log."""
     home = directory / f"nginx-{name}"
     home.mkdir()
     log = home / "output.log"

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import psutil
 
 from benchmarks.errors import BenchmarkError
+from benchmarks.install import NGINX, PEER_NAMES
 from benchmarks.processes import cpu_times, resident_mb
 from benchmarks.rows import Figures, Row, median_of, ratio
 from benchmarks.subjects import Subject
 
-_PEERS = {"nginx": "nginx", "vllm-router": "router"}
-"""Subjects that others are compared with, and their names in figures."""
 
+def alternate(
+    subjects: Sequence[Subject], rounds: int, measure: Callable[[Subject], Figures], *, absent: dict[str, str] | None = None
+) -> dict[str, list[Figures]]:
+    """Measure every subject `rounds` times; give the figures of all rounds by subject.
 
-def alternate(subjects: Sequence[Subject], rounds: int, measure: Callable[[Subject], Figures]) -> dict[str, list[Figures]]:
-    """Measure every subject `rounds` times; give the figures of all rounds by subject."""
+    With `absent`, a peer that fails is told there and left out, and the others go on; without, and for ours, a failure ends it all.
+    """
     results: dict[str, list[Figures]] = {subject.name: [] for subject in subjects}
     for number in range(rounds):
         for subject in subjects if number % 2 == 0 else reversed(subjects):
-            results[subject.name].append(measure(subject))
+            if subject.name not in results:
+                continue
+            try:
+                results[subject.name].append(measure(subject))
+            except (BenchmarkError, psutil.NoSuchProcess) as problem:
+                if absent is None or subject.ours:
+                    raise
+                absent[subject.name] = str(problem)
+                del results[subject.name]
     return results
 
 
@@ -44,16 +57,23 @@ def costing(subject: Subject, load: Callable[[Callable[[], None]], tuple[Figures
     return figures | cost | {"relay_rss_mb": relay_mb, "rss_mb": family_mb}
 
 
-def summarised(measurement: str, results: dict[str, list[Figures]]) -> list[Row]:
-    """Give one row per subject: medians, the least CPU of any round, all that went wrong, and CPU over each peer's."""
+def summarised(measurement: str, results: dict[str, list[Figures]], absent: Mapping[str, str]) -> list[Row]:
+    """Give one row per subject: medians, the least CPU of any round, all that went wrong; CPU over nginx's, and ours over each peer's."""
     rows = []
     for name, rounds in results.items():
         figures = median_of(rounds, (figure for figure in rounds[0] if figure != "wrong"))
         figures["wrong"] = sum(each["wrong"] for each in rounds)
-        if "cpu_us" in rounds[0]:
-            figures["cpu_us_min"] = round(min(each["cpu_us"] for each in rounds), 3)
-            for peer, short in _PEERS.items():
-                if peer in results and peer != name:
-                    figures[f"cpu_over_{short}"] = ratio(rounds, results[peer], "cpu_us")
-        rows.append(Row(measurement, name, figures, judged=name.startswith("tidegate")))
-    return rows
+        figures["cpu_us_min"] = round(min(each["cpu_us"] for each in rounds), 3)
+        ours = name.startswith("tidegate")
+        for peer in PEER_NAMES if ours else (NGINX,):
+            if peer in results and peer != name:
+                figures[f"cpu_over_{peer}"] = ratio(rounds, results[peer], "cpu_us")
+        if ours and "litellm" in results:
+            figures["litellm_cpu_over_this"] = ratio(results["litellm"], rounds, "cpu_us")
+        rows.append(Row(measurement, name, figures, judged=ours))
+    return rows + not_measured(measurement, absent)
+
+
+def not_measured(measurement: str, absent: Mapping[str, str]) -> list[Row]:
+    """Give the rows of the peers that are missing, which say why."""
+    return [Row(measurement, name, {}, f"not measured: {' '.join(why.split())}") for name, why in absent.items()]

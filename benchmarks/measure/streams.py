@@ -1,4 +1,4 @@
-"""What a streamed chunk costs: 200 streams of 100 chunks, 50 chunks a second each, usage counted by ours."""
+"""What a streamed chunk costs: 200 streams (fewer for the slow) of 100 chunks, 50 chunks a second each, usage counted by ours."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from benchmarks.content import chat_body
 from benchmarks.machine import Cores, share_cores, usable_cores
 from benchmarks.measure.rounds import alternate, costing, summarised
 from benchmarks.options import Options, run_alone
+from benchmarks.peers import Site, all_subjects
 from benchmarks.processes import LoadProcess
 from benchmarks.rows import Figures, Row
-from benchmarks.subjects import Subject, all_subjects, stream_upstream, workplace
+from benchmarks.subjects import Subject, stream_upstream, workplace
 
-STREAMS = 200
 CHUNKS = 100
 TICK_S = 0.02
 SETTLE_S = 0.7
@@ -24,15 +24,21 @@ def measure(options: Options) -> list[Row]:
     """Measure the cost of a streamed chunk beside the peers'."""
     rounds, seconds = (2, 1.5) if options.quick else (4, 3.0)
     cores = share_cores(usable_cores())
-    with workplace() as place, stream_upstream(cores, tick_s=TICK_S) as port, all_subjects(options, place, port, cores) as subjects:
-        return summarised("streams", alternate(subjects, rounds, lambda subject: stream_round(subject, cores, seconds=seconds)))
+    absent = dict(options.absent)
+    with (
+        workplace() as place,
+        stream_upstream(cores, tick_s=TICK_S) as port,
+        all_subjects(options, Site(place, port, cores, streams=True), absent) as subjects,
+    ):
+        results = alternate(subjects, rounds, lambda subject: stream_round(subject, cores, seconds=seconds), absent=absent)
+        return summarised("streams", results, absent)
 
 
 def stream_round(subject: Subject, cores: Cores, *, seconds: float) -> Figures:
     """Keep the streams open for a while; give what they saw and what they cost."""
     body = chat_body(stream=True)
     head = subject.head(body).decode()
-    shape = {"streams": STREAMS, "chunks": CHUNKS, "settle_s": SETTLE_S, "seconds": seconds}
+    shape = {"streams": subject.load.streams, "chunks": CHUNKS, "settle_s": SETTLE_S, "seconds": seconds}
     task = {"port": subject.port, "before": head + body.before.decode(), "after": body.after.decode(), **shape}
 
     def load(begin: Callable[[], None]) -> tuple[Figures, float]:

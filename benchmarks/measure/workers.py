@@ -56,6 +56,7 @@ def measure(options: Options) -> list[Row]:
     one, two = results.values()
     rows = [Row("workers", name, median_of(every, every[0]), note, judged=name == "2 workers") for name, every in results.items()]
     rows[1].figures["throughput_over_one"] = ratio(two, one, "requests_per_s")
+    rows[1].figures["cpu_over_one"] = ratio(two, one, "cpu_us")
     return rows
 
 
