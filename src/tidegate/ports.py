@@ -12,7 +12,9 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate.domain.limits import CounterSpec, Demand, LimitSubject, Meter, Resource
+from tidegate.domain.audit import AuditPolicy
+from tidegate.domain.demand import Demand
+from tidegate.domain.limits import CounterSpec, LimitSubject, Meter, Resource
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import ParsedRequest
@@ -221,6 +223,9 @@ class Permit(Protocol):
     def ceiling_output_tokens(self) -> int | None:
         """The most output that any request could ever hold, whatever its prompt; None without a ceiling of its own."""
 
+    def state(self, *, now: float) -> LimitState:
+        """Give what is left of the limits that it is under, for response headers."""
+
     def settle(self, used: Demand, *, now: float) -> None: ...
 
     def cancel(self, *, now: float) -> None: ...
@@ -312,6 +317,44 @@ class Recorder(Protocol):
     """Takes finished records; never blocks. A record that cannot be kept is counted as dropped."""
 
     def record(self, record: RequestRecord) -> None: ...
+
+
+class AuditedBodies(msgspec.Struct, frozen=True):
+    """The bodies of one request, as they came and went."""
+
+    request_id: str
+    started_at: float
+    operation: str
+    policy: AuditPolicy
+    request: bytes
+    status: int
+    """Of the response; 0 when the client left before one was sent."""
+    answer: bytes | None
+    """Whole, or the beginning of a stream; None without a response."""
+    answer_bytes: int
+    """Of the whole of it."""
+    answer_sha256: str
+    """Likewise, where `answer` is only its beginning; else empty."""
+    is_stream: bool
+
+
+class Auditor(Protocol):
+    """Keeps bodies by policy; never blocks. What it cannot keep is counted as dropped."""
+
+    max_body_bytes: int
+    """Of a body no more than this is kept."""
+
+    def policy(self, tenant: str, route: str) -> AuditPolicy:
+        """Decide how bodies of these are kept; of `OFF` ones none may be handed over."""
+
+    def set_aside(self, size: int) -> bool:
+        """Take room for a stream that still runs; False when there is none."""
+
+    def give_back(self, size: int) -> None:
+        """Let go of room that nothing will be put into."""
+
+    def keep(self, bodies: AuditedBodies, *, set_aside: int) -> None:
+        """Keep these; `set_aside` is the room that was taken for them before."""
 
 
 class Authenticator(Protocol):

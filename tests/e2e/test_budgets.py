@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from tests.e2e.test_shared_limits import at_once, configuration, prepared
+from tests.e2e.test_shared_limits import QUESTION, at_once, configuration, prepared
 
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import Secret
@@ -136,6 +136,56 @@ def test_what_a_killed_worker_spent_is_not_forgotten_with_the_ledger_process(ups
         assert 30 == answered, "what was spent before is not forgotten"
         assert {429: 20} == at_once(gateway, key, 20)
         until_spent(gateway, 30)
+
+
+def test_a_budget_that_a_reload_adds_goes_on_from_what_the_books_say(upstream: ThreadedUpstream) -> None:
+    """Five calls were made without one; of a budget worth eight, three are left."""
+    free = {name: section for name, section in with_budget(upstream, 2, 1).items() if name != "budgets"}
+    with GatewayProcess(free) as gateway:
+        key = prepared(gateway, Limits())
+        assert {200: 5} == at_once(gateway, key, 5)
+        until_spent(gateway, 5)
+        path = gateway.configuration_path
+        path.write_text(json.dumps({**json.loads(path.read_text()), "budgets": with_budget(upstream, 2, 0.08)["budgets"]}))
+        os.kill(gateway.pid, signal.SIGHUP)
+        gateway.wait_for_metrics(lambda page: 'reloads_total{result="succeeded"} 1.0' in page, deadline_s=10.0)
+        assert {200: 3, 429: 17} == at_once(gateway, key, 20)
+
+
+def test_a_load_test_that_nobody_pays_for_leaves_budget_and_books_alone(upstream: ThreadedUpstream) -> None:
+    """Its colour and its tenant's grant let it off; a limit on requests ends it all the same, and a customer's colour changes nothing."""
+    granted = {
+        **with_budget(upstream, 1, 0.02),
+        "unbilled": [{"color": "bench", "tenant": "load-test"}],
+        "limits": {"rules": [{"name": "tester", "scope": {"tenant": "load-test", "model": "m"}, "of": "requests", "ceiling": 15}]},
+    }
+    with GatewayProcess(granted) as gateway:
+        key = prepared(gateway, Limits())
+        tester = gateway.create_key(name="tester", tenant="load-test")
+        gateway.wait_for_key(tester)
+        assert {200: 15, 429: 5} == Counter(_colored(gateway, tester) for _ in range(20))
+        assert {200: 2, 429: 4} == Counter(_colored(gateway, key) for _ in range(6))
+        until_spent(gateway, 2)
+        command = ("usage", "--color", "bench", "--format")
+        deadline = time.monotonic() + 10.0
+        while (costs := _costs(gateway, *command)) != {"load-test": 15 * CALL_MICRO, "test": 2 * CALL_MICRO}:
+            assert time.monotonic() < deadline, costs
+            time.sleep(0.05)
+        assert {"test": 2 * CALL_MICRO} == _costs(gateway, "usage", "--format")
+
+
+def _colored(gateway: GatewayProcess, key: Secret) -> int:
+    headers = {"authorization": f"Bearer {key.reveal()}", "x-tidegate-color": "bench"}
+    return httpx.post(f"{gateway.base_url}/chat/completions", json=QUESTION, headers=headers).status_code
+
+
+def _costs(gateway: GatewayProcess, *command: str) -> dict[str, int]:
+    """Give what each tenant's usage comes to, by a report."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate.cli.main", *command, "json", "--config", str(gateway.configuration_path)],
+        capture_output=True, text=True, check=True, timeout=30.0,
+    )  # fmt: skip
+    return {row["tenant"]: row["cost_micro"] for row in json.loads(ran.stdout)["rows"]}
 
 
 def _until_answered(gateway: GatewayProcess, key: Secret) -> Counter[int]:

@@ -13,7 +13,10 @@ from tidegate.testing import GatewayProcess, RetryAfter, Script, ThreadedUpstrea
 
 
 def test_a_request_that_pauses_before_a_retry_survives_a_reload() -> None:
-    """Its pools are not closed under it: between two attempts it holds no connection, and still needs one."""
+    """Its pools are not closed under it: between two attempts it holds no connection, and still needs one.
+
+    The answer says that it took two.
+    """
     with ThreadedUpstream(models=("m",)) as upstream:
         settings = {
             "upstreams": {"only": {"dialect": "openai", "base_url": upstream.base_url, "models": ["m"], "health": {"enabled": False}}},
@@ -23,12 +26,12 @@ def test_a_request_that_pauses_before_a_retry_survives_a_reload() -> None:
             key = process.create_key()
             process.wait_for_key(key)
             upstream.script(Script(retry_after=RetryAfter(after_s=2.0)), Script())
-            answers: list[str | None] = []
+            answers: list[tuple[str | None, str | None]] = []
 
             def ask() -> None:
                 with openai.OpenAI(base_url=process.base_url, api_key=key.reveal(), max_retries=0, timeout=20.0) as client:
-                    answer = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
-                    answers.append(answer.choices[0].message.content)
+                    raw = client.chat.completions.with_raw_response.create(model="m", messages=[{"role": "user", "content": "hi"}])
+                    answers.append((raw.parse().choices[0].message.content, raw.headers.get("x-tidegate-attempts")))
 
             asking = threading.Thread(target=ask)
             asking.start()
@@ -41,4 +44,4 @@ def test_a_request_that_pauses_before_a_retry_survives_a_reload() -> None:
                 assert time.monotonic() < until, "the reload did not happen"
                 time.sleep(0.01)
             asking.join(15.0)
-            assert answers == ["Hello, wide world."]
+            assert answers == [("Hello, wide world.", "2")]

@@ -6,8 +6,11 @@ import msgspec
 from tests.scenarios.stories import ANSWER, CHAT, Story, world
 
 from tidegate.domain.limits import CounterSpec, LimitMode, LimitRule, Meter, Resource, Scope, ScopeMatch
+from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier, UnbilledColor
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.request import Operation
+from tidegate.domain.units import KeyId, TenantId
+from tidegate.policy.metering.pricing import Pricing
 from tidegate.simulator.scenario import Scenario, ScriptedRequest
 
 
@@ -23,6 +26,20 @@ def limited(*requests: ScriptedRequest, rules: tuple[LimitRule, ...]) -> Scenari
     (principal,) = scenario.principals.values()
     principals = scenario.principals | {"second": msgspec.structs.replace(principal, key_id="k2")}
     return msgspec.structs.replace(scenario, principals=principals, limit_rules=rules)
+
+
+def tested(*requests: ScriptedRequest) -> Scenario:
+    """Give a world with a budget worth one call for each tenant, three requests a minute for each, and a tenant that may test unbilled."""
+    scenario = limited(*requests, rules=(limit(Resource.COST, 200, meter=Meter.CALENDAR), limit(Resource.REQUESTS, 3)))
+    (principal, _) = scenario.principals.values()
+    tester = msgspec.structs.replace(principal, key_id=KeyId("tester"), tenant=TenantId("load-test"))
+    price = Price((PriceTier(0, 0),), request_micro=150)
+    return msgspec.structs.replace(
+        scenario,
+        principals=scenario.principals | {"tester": tester},
+        pricing=Pricing(PriceBook("1", "EUR", (PriceEntry("*", "*", price),))),
+        unbilled=(UnbilledColor("bench", "load-*"),),
+    )
 
 
 UNCAPPED = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
@@ -60,6 +77,21 @@ LIMIT_STORIES: dict[str, Story] = {
     ),
     "a cap above a limit on output": Story(
         limited(ScriptedRequest(0.0, CHAT), rules=(limit(Resource.OUTPUT_TOKENS, 99),)), (Outcome.REJECTED_RATE_LIMIT,)
+    ),
+    "a load test of a tenant that may test unbilled: no budget ends it, and the limit on requests does": Story(
+        tested(
+            ScriptedRequest(0.0, CHAT, credential="tester", color="bench", calls=(ANSWER,)),
+            ScriptedRequest(1.0, CHAT, credential="tester", color="bench", calls=(ANSWER,)),
+            ScriptedRequest(2.0, CHAT, credential="tester", color="bench", calls=(ANSWER,)),
+            ScriptedRequest(3.0, CHAT, credential="tester", color="bench"),
+            ScriptedRequest(70.0, CHAT, credential="tester", calls=(ANSWER,)),
+            ScriptedRequest(71.0, CHAT, credential="tester", color="other"),
+        ),
+        (Outcome.OK, Outcome.OK, Outcome.OK, Outcome.REJECTED_RATE_LIMIT, Outcome.OK, Outcome.REJECTED_BUDGET),
+    ),
+    "customers who colour their traffic are billed": Story(
+        tested(ScriptedRequest(0.0, CHAT, color="bench", calls=(ANSWER,)), ScriptedRequest(1.0, CHAT, color="bench")),
+        (Outcome.OK, Outcome.REJECTED_BUDGET),
     ),
     "a tenant whose tokens of the day are used up": Story(
         limited(

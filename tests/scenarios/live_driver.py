@@ -174,6 +174,8 @@ class FakeExchange:
             headers = (*headers, (b"x-business-context", b"feature=" + request.feature.encode()))
         if request.session:
             headers = (*headers, (b"x-session-id", request.session.encode()))
+        if request.color:
+            headers = (*headers, (b"x-tidegate-color", request.color.encode()))
         self.head = RequestHead(method, path, "", headers, "127.0.0.1:1")
         self.status: int | None = None
         self.headers: Headers = ()

@@ -19,6 +19,10 @@ from tidegate.simulator.driver import Simulation, TracedAction
 ALL_STORIES = STORIES | LIMIT_STORIES | RESILIENCE_STORIES | EXTENSION_STORIES
 
 
+OF_THE_EDGE = ("trace_id", "span_id", "parent_span_id", "sampled", "business_context")
+"""What a record has from the request's headers, or was drawn for it: no flow decides by it, and the simulator has no headers."""
+
+
 def _records(trace: list[TracedAction], requests: int) -> tuple[RequestRecord, ...]:
     ends = {entry.request: entry.action.record for entry in trace if isinstance(entry.action, Finish)}
     return tuple(ends[index] for index in range(requests))
@@ -36,7 +40,8 @@ def _rounded(action: object) -> object:
     if not isinstance(action, Finish):
         return action
     plain = msgspec.to_builtins(action.record)
-    plain["trace_id"] = ""
+    for name in OF_THE_EDGE:
+        plain.pop(name, None)
     return _round_all(plain)
 
 

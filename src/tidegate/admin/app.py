@@ -10,6 +10,8 @@
 | `DELETE /admin/keys/{id}` | admin key | revoke |
 | `POST /admin/keys/{id}/rotate` | admin key | another token for the same key |
 
+`admin.console` adds its pages under `/console` and the figures on them under `/admin`; `docs/console.md` lists them.
+
 The first three tell whoever can reach the port about load and upstreams, so the port belongs on a private address. Errors have the shape
 of the API's.
 """
@@ -18,29 +20,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from tidegate.adapters.keys.store import KeyStore
-from tidegate.admin.access import administrator
+from tidegate.admin.access import Door
+from tidegate.admin.exchange import error_answer, json_answer, read_body
 from tidegate.admin.keys import KeyRequest, RotationRequest, create_key, decode, list_keys, revoke_key, rotate_key
-from tidegate.admin.metrics import NodeCollector
+from tidegate.admin.metrics import METRICS, NodeCollector
 from tidegate.admin.view import NodeSnapshot, NodeView
-from tidegate.domain.error_object import encode_error
-from tidegate.domain.principal import Principal
 from tidegate.domain.statistics import UpstreamStatistics
-from tidegate.errors import BodyTooLarge, ConfigurationError, InternalError, MethodNotAllowed, PathNotFound, TidegateError
-
-MAX_BODY_BYTES = 65_536
-"""The largest request is a key with its model patterns."""
+from tidegate.errors import ConfigurationError, InternalError, MethodNotAllowed, PathNotFound, TidegateError
 
 _LOG = logging.getLogger("tidegate.admin")
 
@@ -58,17 +56,26 @@ class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: str | None = None
     shared: str | None = None
     """Whether the store shared with other nodes is there; without it each node finds out by itself, so it never decides."""
+    drained: tuple[str, ...] = ()
+    """Upstreams and replicas that an operator has taken out of service."""
     limits: str | None = None
     """Whether the store that processes share their limits through is there; without it `on_store_down` decides on requests."""
 
 
 class AdminApp:
-    """The endpoints over one node and one key store. The store is used in threads: it waits for the disk and for locks."""
+    """The endpoints over one node and one key store, and `more` of them. The store is used in threads: it waits for the disk and for locks.
 
-    def __init__(self, node: NodeView, store: KeyStore, *, wall_clock: Callable[[], float]) -> None:
+    `door` None: there are no sessions, and every caller sends an admin key.
+    """
+
+    def __init__(
+        self, node: NodeView, store: KeyStore, *, wall_clock: Callable[[], float], door: Door | None = None, more: Sequence[BaseRoute] = ()
+    ) -> None:
         self._node = node
         self._store = store
         self._wall_clock = wall_clock
+        self._door = door or Door(store, wall_clock=wall_clock)
+        self._more = more
 
     def build(self) -> Starlette:
         routes = [
@@ -79,6 +86,7 @@ class AdminApp:
             Route("/admin/keys", self.keys, methods=["GET", "POST"]),
             Route("/admin/keys/{key_id}", self.revoke_key, methods=["DELETE"]),
             Route("/admin/keys/{key_id}/rotate", self.rotate_key, methods=["POST"]),
+            *self._more,
         ]
         handlers = {TidegateError: _answer_error, HTTPException: _answer_http_error, Exception: _answer_fault}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -86,55 +94,52 @@ class AdminApp:
     # ── open to whoever reaches the port ──────────────────────────────────────
 
     async def livez(self, _: Request) -> Response:
-        return _json({"status": "alive"})
+        return json_answer({"status": "alive"})
 
     async def readyz(self, _: Request) -> Response:
         node = await self._node.snapshot()
-        return _json(readiness(node), status=200 if node.ready else 503)
+        return json_answer(readiness(node), status=200 if node.ready else 503)
 
     async def metrics(self, request: Request) -> Response:
         node = await self._node.snapshot()
         registry = CollectorRegistry()
-        registry.register(NodeCollector(node))
+        registry.register(NodeCollector(node, METRICS))
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(await asyncio.to_thread(encode, registry), media_type=content_type)
 
     # ── with an admin key ─────────────────────────────────────────────────────
 
     async def status(self, request: Request) -> Response:
-        await self._authenticate(request)
-        return _json(await self._node.snapshot())
+        await self._door.admit(request)
+        return json_answer(await self._node.snapshot())
 
     async def keys(self, request: Request) -> Response:
         return await (self.create_key(request) if request.method == "POST" else self.list_keys(request))
 
     async def list_keys(self, request: Request) -> Response:
-        await self._authenticate(request)
-        return _json({"keys": await asyncio.to_thread(list_keys, self._store, now=self._wall_clock())})
+        await self._door.admit(request)
+        return json_answer({"keys": await asyncio.to_thread(list_keys, self._store, now=self._wall_clock())})
 
     async def create_key(self, request: Request) -> Response:
-        caller = await self._authenticate(request)
-        wanted = decode(await _body(request), KeyRequest)
+        caller = await self._door.admit(request, changes=True)
+        wanted = decode(await read_body(request), KeyRequest)
         created = await asyncio.to_thread(create_key, self._store, wanted, now=self._wall_clock())
         _LOG.info("key.created key=%s by=%s", created.key_id, caller.key_id)
-        return _json(created, status=201)
+        return json_answer(created, status=201)
 
     async def revoke_key(self, request: Request) -> Response:
-        caller = await self._authenticate(request)
+        caller = await self._door.admit(request, changes=True)
         key_id = request.path_params["key_id"]
         await asyncio.to_thread(revoke_key, self._store, key_id, now=self._wall_clock())
         _LOG.info("key.revoked key=%s by=%s", key_id, caller.key_id)
-        return _json({"revoked": key_id})
+        return json_answer({"revoked": key_id})
 
     async def rotate_key(self, request: Request) -> Response:
-        caller = await self._authenticate(request)
-        wanted = decode(await _body(request), RotationRequest)
+        caller = await self._door.admit(request, changes=True)
+        wanted = decode(await read_body(request), RotationRequest)
         rotated = await asyncio.to_thread(rotate_key, self._store, request.path_params["key_id"], wanted, now=self._wall_clock())
         _LOG.info("key.rotated key=%s by=%s grace_s=%g", rotated.key_id, caller.key_id, wanted.grace_s)
-        return _json(rotated)
-
-    async def _authenticate(self, request: Request) -> Principal:
-        return await asyncio.to_thread(administrator, self._store, request.headers.get("authorization", ""), now=self._wall_clock())
+        return json_answer(rotated)
 
 
 def readiness(node: NodeSnapshot) -> Readiness:
@@ -151,6 +156,7 @@ def readiness(node: NodeSnapshot) -> Readiness:
         upstreams={upstream.name: _upstream_words(upstream) for upstream in node.statistics.upstreams},
         engine=_engine_words(node),
         shared=_shared_words(node.statistics.levels),
+        drained=node.drained,
         limits=_limits_words(node.statistics.levels),
     )
 
@@ -181,48 +187,28 @@ def _limits_words(levels: Mapping[str, float]) -> str | None:
     return "store came up empty: on_store_down decides for a moment" if settling else "shared"
 
 
-async def _body(request: Request) -> bytes:
-    """Read the body within its bound."""
-    body = bytearray()
-    try:
-        async for piece in request.stream():
-            body += piece
-            if len(body) > MAX_BODY_BYTES:
-                raise BodyTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes; nothing the admin API takes is.")
-    except ClientDisconnect:
-        raise PathNotFound("The client left.") from None  # nobody reads it
-    return bytes(body)
-
-
-def _json(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(body) + b"\n", status_code=status, media_type="application/json", headers=headers)
-
-
-def _error(error: TidegateError) -> Response:
-    headers = {"www-authenticate": "Bearer"} if error.status == 401 else None  # noqa: PLR2004  RFC 9110, 15.5.2
-    return Response(encode_error(error), status_code=error.status, headers=headers, media_type="application/json")
-
-
 async def _answer_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, TidegateError)
     if isinstance(error, ConfigurationError):
         _LOG.error("admin.unavailable %s", error.message)
-        return _error(InternalError("The key database cannot be used at this moment; the gateway's log says why."))
-    return _error(error)
+        return error_answer(InternalError("The key database cannot be used at this moment; the gateway's log says why."))
+    return error_answer(error)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:  # noqa: PLR2004  Method Not Allowed
         allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        response = _error(MethodNotAllowed(f"{request.method} is not possible on {request.url.path}; allowed: {allowed}."))
+        response = error_answer(MethodNotAllowed(f"{request.method} is not possible on {request.url.path}; allowed: {allowed}."))
         response.headers["allow"] = allowed
         return response
-    return _error(
-        PathNotFound(f"There is no {request.url.path} on the admin port. It has /livez, /readyz, /metrics, /admin/status and /admin/keys.")
+    return error_answer(
+        PathNotFound(
+            f"There is no {request.url.path} on the admin port. It has /livez, /readyz, /metrics, /console and paths under /admin."
+        )
     )
 
 
 async def _answer_fault(request: Request, error: Exception) -> Response:
     _LOG.error("admin.failed %s %s", request.method, request.url.path, exc_info=error)
-    return _error(InternalError("The admin API failed; the gateway's log has the details."))
+    return error_answer(InternalError("The admin API failed; the gateway's log has the details."))

@@ -30,6 +30,8 @@ class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: Ceiling = None
     models: tuple[str, ...] = ("*",)
     admin: bool = False
+    read_only: bool = False
+    """Of an admin key: it may look, and change nothing."""
     expires_in_s: Annotated[float, Meta(gt=0)] | None = None
 
 
@@ -66,6 +68,7 @@ class ShownKey(msgspec.Struct, frozen=True):
     expires_at: float | None
     revoked_at: float | None
     rotated_at: float | None
+    read_only: bool = False
 
 
 def create_key(store: KeyStore, request: KeyRequest, *, now: float) -> ShownToken:
@@ -78,6 +81,7 @@ def create_key(store: KeyStore, request: KeyRequest, *, now: float) -> ShownToke
         limits=Limits(request.tokens_per_minute, request.requests_per_minute, request.concurrency),
         models=request.models,
         admin=request.admin,
+        read_only=request.read_only,
         expires_at=None if request.expires_in_s is None else now + request.expires_in_s,
     )
     return _shown(created)
@@ -119,6 +123,7 @@ def show_key(summary: KeySummary, *, now: float) -> ShownKey:
         expires_at=summary.expires_at,
         revoked_at=summary.revoked_at,
         rotated_at=summary.rotated_at,
+        read_only=summary.read_only,
     )
 
 

@@ -17,9 +17,12 @@ Generated from `tidegate.admin.metrics` by `make docs`; a test keeps it current.
 `GET /metrics` on the admin port gives them in Prometheus' text format (or OpenMetrics, where the client asks for it), summed over the
 node's workers. It is open to whoever can reach the admin port, which therefore belongs on a private address.
 
+Where OpenMetrics is asked for, as Prometheus does, each bucket of a time carries an exemplar: the trace id of the latest request in it
+(`--enable-feature=exemplar-storage` keeps them). `tidegate query` finds the request by it, and so does a trace backend.
+
 Label values are bounded: routes and upstreams are those of the configuration, everything else is a fixed list. A value that is neither,
-such as a model name a client made up, counts as `other`; a request that reached no route or upstream counts as `none`. Tenants and keys
-are in the records, not here.
+such as a model name a client made up, counts as `other`; a request that reached no route or upstream counts as `none`. Tenants,
+keys, features and models are in the records, not here.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ import uvicorn
 from tidegate.adapters.keys.store import KeyStore
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.admin.app import AdminApp
-from tidegate.admin.view import NodeView
+from tidegate.admin.console.console import Console
+from tidegate.admin.view import NodeDesk
 
 CONNECTIONS = 100
 """A few scrapers and people; more are answered with 503."""
@@ -25,11 +27,13 @@ HEAD_BYTES = 16_384
 class AdminServer:
     """`serve` runs until `stop`; the key database is made if it is missing, so that workers find one."""
 
-    def __init__(self, node: NodeView, listener: socket.socket, keys: Path) -> None:
+    def __init__(self, node: NodeDesk, listener: socket.socket, keys: Path) -> None:
         self._listener = listener
         self._store = KeyStore(keys)
+        self._console = Console(node, self._store, state_directory=keys.parent, wall_clock=wall_clock)
+        app = AdminApp(node, self._store, wall_clock=wall_clock, door=self._console.door, more=self._console.routes())
         config = uvicorn.Config(
-            AdminApp(node, self._store, wall_clock=wall_clock).build(),
+            app.build(),
             http="h11",
             ws="none",
             lifespan="off",
@@ -46,12 +50,16 @@ class AdminServer:
 
     async def serve(self) -> None:
         try:
-            await self._server.serve(sockets=[self._listener])
+            async with asyncio.TaskGroup() as tasks:
+                console = tasks.create_task(self._console.run(), name="console")
+                await self._server.serve(sockets=[self._listener])
+                console.cancel()
         finally:
             self._store.close()
 
     def stop(self) -> None:
         """Have `serve` return soon."""
+        self._console.close()
         self._server.should_exit = True
 
 

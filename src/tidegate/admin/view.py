@@ -7,7 +7,10 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate.domain.statistics import WorkerStatistics
+from tidegate.analytics.asking import Asker
+from tidegate.analytics.span_figures import SpanStatistics
+from tidegate.config.schema import Configuration
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics
 
 
 class NodePhase(StrEnum):
@@ -46,6 +49,58 @@ class CountingSnapshot(msgspec.Struct, frozen=True):
     restarts: int
 
 
+class RecorderSnapshot(msgspec.Struct, frozen=True):
+    """The process that puts records into tables; counts are since its own start, but for `lost_bytes`."""
+
+    running: bool
+    restarts: int
+    responsive: bool
+    """It answered the last question in time; the figures are of its last answer."""
+    store_available: bool
+    trouble: str = ""
+    """Why records wait in their files; empty while they do not."""
+    rows: int = 0
+    lines: int = 0
+    unreadable: int = 0
+    """Lines that are no records."""
+    expired: int = 0
+    """Rows that were too old to be kept."""
+    backlog_bytes: int = 0
+    """Of record files that are not in the tables yet."""
+    lag_s: float = 0.0
+    """Age of the oldest record that waits, as far as it is read."""
+    lost_bytes: int = 0
+    """Of record files that were deleted before they were read, since there are tables."""
+    samples_dropped: int = 0
+
+
+class BooksSnapshot(msgspec.Struct, frozen=True):
+    """How entries get into the books; counts are since the ledger process began."""
+
+    trouble: str = ""
+    """Why nothing can be entered at this moment; empty when all is well."""
+    queued: int = 0
+    commits: int = 0
+    committed: int = 0
+    repeated: int = 0
+    """Entries that were sent twice."""
+    expired_holds: int = 0
+
+
+class LedgerSnapshot(msgspec.Struct, frozen=True):
+    """The process that shares limits among the workers and keeps the books; counts are since its own start."""
+
+    running: bool
+    restarts: int
+    responsive: bool
+    """It answered the last question in time; the figures are of its last answer."""
+    counters: int = 0
+    leased_units: int = 0
+    expired_units: int = 0
+    books: BooksSnapshot | None = None
+    """None where none are kept."""
+
+
 class ReloadSnapshot(msgspec.Struct, frozen=True):
     """Reloads of the configuration since the start."""
 
@@ -68,7 +123,15 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     engine: EngineSnapshot | None = None
     """None when the configuration has no local engine."""
     counting: CountingSnapshot = CountingSnapshot(running=False, restarts=0)
+    ledger: LedgerSnapshot | None = None
+    """None where nothing is shared and no books are kept."""
+    recorder: RecorderSnapshot | None = None
+    """None where no tables are kept."""
+    spans: SpanStatistics | None = None
+    """As the recorder process said last; None where no spans are sent."""
     reloads: ReloadSnapshot = ReloadSnapshot()
+    drained: tuple[str, ...] = ()
+    """Upstreams and replicas that an operator has taken out of service."""
 
     @property
     def ready(self) -> bool:
@@ -81,3 +144,25 @@ class NodeView(Protocol):
 
     async def snapshot(self) -> NodeSnapshot:
         """Ask the workers and sum what they say; a worker that does not answer in time is marked, not waited for."""
+
+
+class NodeDesk(NodeView, Protocol):
+    """What the console asks of the node besides figures. Implemented by the supervisor."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one that is in force."""
+
+    @property
+    def api_url(self) -> str:
+        """Where the API is, without a path; empty before it is served."""
+
+    @property
+    def asker(self) -> Asker | None:
+        """Whom questions about past requests are put to; None where no tables are kept."""
+
+    async def limit_levels(self) -> tuple[LimitLevel, ...]:
+        """Say how full limits are, the fullest first."""
+
+    async def drain(self, name: str, *, drained: bool) -> None:
+        """Take a replica, or a whole upstream, out of service or back into it. `PathNotFound` when there is none of that name."""

@@ -107,6 +107,7 @@ class Banner:
         self._line(f"Tidegate {self._version} is ready", style="bold green")
         for name, value in (
             ("API", f"{endpoints.api}/v1"),
+            ("console", f"{endpoints.admin}  (sign in with a key of: tidegate keys create --admin --name you)"),
             ("admin", f"{endpoints.admin}  (/readyz, /metrics, /admin/keys)"),
             ("key", f"{self._key.reveal()}  (kept in {self._key_file})"),
             ("model", f"{model}{self._engine_words()}"),

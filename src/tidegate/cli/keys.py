@@ -84,7 +84,7 @@ def _table(keys: list[ShownKey]) -> str:
     rows += [
         (
             key.key_id,
-            f"{key.name} (admin)" if key.admin else key.name,
+            f"{key.name} ({'admin, read-only' if key.read_only else 'admin'})" if key.admin else key.name,
             key.tenant,
             key.user,
             key.tier,

@@ -6,7 +6,6 @@ needs a person first. 130: interrupted. A failure is one message on standard err
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import sys
@@ -18,7 +17,10 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from tidegate import __version__
 from tidegate.adapters.records.lines import LogFormat
+from tidegate.cli.bench import build_bench
 from tidegate.cli.configured import Overrides, effective, find_file, state_directory, warn_of_unknown_tier
+from tidegate.cli.doctor import build_doctor
+from tidegate.cli.query import query
 from tidegate.cli.report_choices import GroupName, ReportForm
 from tidegate.errors import ClientError, ConfigurationError, TidegateError
 from tidegate.node.exits import Exit
@@ -41,6 +43,7 @@ Engine = Annotated[
 ]
 Format = Annotated[LogFormat, Parameter(help="How log lines look: `logfmt` for people, `json` for collectors.")]
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")]
+TrafficColor = Annotated[str | None, Parameter(help="Only traffic of this color (`X-Tidegate-Color`), billed or not.")]
 ReportFormat = Annotated[ReportForm, Parameter(name="--format", help="How it is written: for people, for spreadsheets, for programs.")]
 KeyId = Annotated[str, Parameter(help="The key's id, the beginning of it, or the key itself.")]
 
@@ -55,7 +58,7 @@ def build_app() -> App:
         version=__version__,
     )
     app["--help"].group = app["--version"].group = Group("Other", sort_key=9)
-    for command in (up, serve, check, explain, usage, invoice, reconcile, conformance, mock, credit, version):
+    for command in (up, serve, check, explain, query, usage, invoice, reconcile, conformance, mock, credit, version):
         app.command(command)
     keys = App(name="keys", help="Make, list, revoke and rotate API keys. A running gateway follows within a second.")
     keys.command(create)
@@ -67,24 +70,32 @@ def build_app() -> App:
     books.command(balance)
     books.command(verify)
     app.command(books)
-    doctor = App(name="doctor", help="Find out what is wrong, and what to do.")
-    doctor.command(engine)
-    app.command(doctor)
+    app.command(audit)
+    app.command(build_doctor())
+    app.command(build_bench())
     return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; give the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        result = build_app()(
-            sys.argv[1:] if arguments is None else list(arguments), exit_on_error=False, print_error=True, result_action="return_value"
-        )
+        "".join(given).encode()
+    except UnicodeEncodeError:
+        sys.stderr.write("tidegate: what stands behind the command is not UTF-8; write it in a terminal whose locale is.\n")
+        return Exit.USAGE
+    try:
+        result = build_app()(given, exit_on_error=False, print_error=True, result_action="return_value")
     except CycloptsError:
         return Exit.USAGE  # cyclopts has printed what is wrong
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush does not complain
+        return Exit.FAILED
+    except OSError as error:  # a full disk, most of all of whoever takes the output
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stderr.write(f"tidegate: {error.filename or 'the output'} cannot be used: {error.strerror or error}.\n")
         return Exit.FAILED
     except TidegateError as error:
         sys.stderr.write(f"tidegate: {error.message.rstrip()}\n")
@@ -169,8 +180,9 @@ def explain(
     Sends nothing and asks no running gateway: replicas are shown as after a start. What the gateway would refuse is refused here too.
     """
     from tidegate.cli import explain as command
+    from tidegate.wiring.explain import Caller
 
-    return command.explain(request, find_file(config), command.Caller(tier, feature, key_model), as_json=json)
+    return command.explain(request, find_file(config), Caller(tier, feature, key_model), as_json=json)
 
 
 def conformance(
@@ -243,6 +255,7 @@ def usage(
     since: Annotated[str | None, Parameter(help="From this day or time on (UTC); without it, from the first of this month.")] = None,
     until: Annotated[str | None, Parameter(help="Up to this day or time, not including it; without it, up to now.")] = None,
     tenant: Annotated[str | None, Parameter(help="Only this tenant.")] = None,
+    color: TrafficColor = None,
     top: Annotated[int, Parameter(help="Groups shown apart, the most expensive first.")] = 20,
     form: ReportFormat = ReportForm.TABLE,
     config: Config = None,
@@ -250,20 +263,21 @@ def usage(
     """Say who used how many tokens, what they cost, and what share of all that is."""
     from tidegate.cli import money
 
-    return money.usage(effective(find_file(config)), by, since=since, until=until, tenant=tenant, top=top, form=form)
+    return money.usage(effective(find_file(config)), by, since=since, until=until, tenant=tenant, color=color, top=top, form=form)
 
 
 def invoice(
     *,
     month: Annotated[str, Parameter(help="The month, like `2026-11` (UTC).")],
     tenant: Annotated[str | None, Parameter(help="Only this tenant.")] = None,
+    color: TrafficColor = None,
     form: ReportFormat = ReportForm.TABLE,
     config: Config = None,
 ) -> int:
     """Write each tenant's invoice of a month: a line for every model and price version, lines of hybrid terms, and the total."""
     from tidegate.cli import money
 
-    return money.invoice(effective(find_file(config)), month, tenant=tenant, form=form)
+    return money.invoice(effective(find_file(config)), month, tenant=tenant, color=color, form=form)
 
 
 def reconcile(
@@ -271,6 +285,7 @@ def reconcile(
     /,
     *,
     upstream: Annotated[str | None, Parameter(help="The upstream that the provider is; without it, all our calls are compared.")] = None,
+    color: TrafficColor = None,
     alias: Annotated[tuple[str, ...], Parameter(help="`THEIRS=OURS`: another name of a model; may be repeated.", negative="")] = (),
     tolerance: Annotated[float, Parameter(help="Drift that is let pass, as a share of the provider's figure.")] = 0.01,
     form: ReportFormat = ReportForm.TABLE,
@@ -282,7 +297,9 @@ def reconcile(
     """
     from tidegate.cli import money
 
-    return money.reconcile(effective(find_file(config)), export, upstream=upstream, aliases=alias, tolerance=tolerance, form=form)
+    return money.reconcile(
+        effective(find_file(config)), export, upstream=upstream, color=color, aliases=alias, tolerance=tolerance, form=form
+    )
 
 
 # ── keys ──────────────────────────────────────────────────────────────────────
@@ -300,7 +317,8 @@ def create(
     model: Annotated[
         tuple[str, ...], Parameter(help="Model name or pattern it may use; may be repeated.", negative="", show_default=" ".join)
     ] = ("*",),
-    admin: Annotated[bool, Parameter(help="It may use the admin API.", negative="", show_default=False)] = False,
+    admin: Annotated[bool, Parameter(help="It may use the admin API and the console.", negative="", show_default=False)] = False,
+    read_only: Annotated[bool, Parameter(help="With --admin: it may look, and change nothing.", negative="", show_default=False)] = False,
     expires_in_days: Annotated[float | None, Parameter(help="It stops working after this time.")] = None,
     config: Config = None,
     state_directory: StateDirectory = None,
@@ -320,6 +338,7 @@ def create(
         concurrency=concurrency,
         models=model,
         admin=admin,
+        read_only=read_only,
         expires_in_s=None if expires_in_days is None else expires_in_days * 86_400,
     )
     warn_of_unknown_tier(config, tier)
@@ -402,17 +421,22 @@ def verify(*, config: Config = None, state_directory: StateDirectory = None, jso
     return books.verify(books.Place(effective(find_file(config), Overrides(state_directory=state_directory))), as_json=json)
 
 
-# ── doctor ────────────────────────────────────────────────────────────────────
+# ── audit ─────────────────────────────────────────────────────────────────────
 
 
-def engine(*, config: Config = None) -> int:
-    """Start the local model once, measure it, and say what is wrong. Can be run beside a gateway."""
-    from tidegate.adapters.engine.doctor import render, run_doctor
-    from tidegate.node.engine import engine_settings
+def audit(
+    request_id: Annotated[str, Parameter(help="As the client was told it (`x-request-id`).")],
+    *,
+    config: Config = None,
+    state_directory: StateDirectory = None,
+    json: Json = False,
+) -> int:
+    """Show what is kept of the bodies of one request. Exits with 1 when nothing is."""
+    from tidegate.cli import audit as command
+    from tidegate.wiring.records import records_directory
 
-    report = asyncio.run(run_doctor(engine_settings(effective(find_file(config)))))
-    print(render(report))
-    return Exit.OK if report.healthy else Exit.FAILED
+    configuration = effective(find_file(config), Overrides(state_directory=state_directory))
+    return command.show(records_directory(configuration, Path(configuration.state_directory)), request_id, as_json=json)
 
 
 if __name__ == "__main__":

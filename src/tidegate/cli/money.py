@@ -15,6 +15,7 @@ from tidegate.adapters.records.reader import RecordReader
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.billing.calls import BilledCall, call_of_books, calls_of_record
 from tidegate.billing.invoice import invoices, invoices_csv, invoices_json, invoices_text
+from tidegate.billing.layout import plain as plain_name
 from tidegate.billing.reconcile import days_of, our_figures, read_export, reconciliation_csv, reconciliation_json, reconciliation_text
 from tidegate.billing.reconcile import reconcile as compare
 from tidegate.billing.usage import report_csv, report_json, report_table, usage_report, usage_rows
@@ -23,6 +24,7 @@ from tidegate.cli.report_choices import GroupName, ReportForm
 from tidegate.config.bookkeeping import books_are_kept
 from tidegate.config.schema import Configuration
 from tidegate.domain.books import UsageRow
+from tidegate.domain.record import RequestRecord
 from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
 from tidegate.policy.metering.hybrid import ResourceUse
@@ -41,6 +43,7 @@ def usage(
     since: str | None,
     until: str | None,
     tenant: str | None,
+    color: str | None,
     top: int,
     form: ReportForm,
 ) -> int:
@@ -48,7 +51,7 @@ def usage(
     now = datetime.fromtimestamp(wall_clock(), UTC)
     first = instant(since) if since is not None else _month_start(now)
     last = instant(until) if until is not None else now
-    calls = _Calls(configuration, first, last, tenant=tenant)
+    calls = _Calls(configuration, first, last, tenant=tenant, color=color)
     rows = calls.usage(by)
     span = (f"{first:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}")
     report = usage_report(rows, by, top=top, currency=configuration.prices.currency, since=span[0], until=span[1])
@@ -57,11 +60,11 @@ def usage(
     return Exit.OK
 
 
-def invoice(configuration: Configuration, month: str, *, tenant: str | None, form: ReportForm) -> int:
+def invoice(configuration: Configuration, month: str, *, tenant: str | None, color: str | None, form: ReportForm) -> int:
     """Print the invoices of a month."""
     first, last = month_of(month)
     book = price_book_of(configuration)
-    calls = _Calls(configuration, first, last, tenant=tenant)
+    calls = _Calls(configuration, first, last, tenant=tenant, color=color)
     resources = calls.resources() if book.hybrid else {}
     made = invoices(calls, month=month, currency=book.currency, plans=book.hybrid, resources=resources)
     _print(made, form, table=invoices_text, csv=invoices_csv, plain=invoices_json)
@@ -72,14 +75,21 @@ def invoice(configuration: Configuration, month: str, *, tenant: str | None, for
 
 
 def reconcile(
-    configuration: Configuration, export: Path, *, upstream: str | None, aliases: Sequence[str], tolerance: float, form: ReportForm
+    configuration: Configuration,
+    export: Path,
+    *,
+    upstream: str | None,
+    color: str | None,
+    aliases: Sequence[str],
+    tolerance: float,
+    form: ReportForm,
 ) -> int:
-    """Compare a provider's export with our figures; 1 when a model drifts beyond the tolerance."""
+    """Compare a provider's export with our figures; 1 when a model drifts beyond the tolerance. The provider bills us for tests too."""
     if not 0 <= tolerance < inf:  # nothing drifts by more than NaN
         raise ConfigurationError(f"A tolerance of {tolerance:g} cannot be meant: write a share of the provider's figure, like 0.01.")
     theirs = read_export(_text_of(export), name=str(export))
     first, last = (datetime.fromtimestamp(at, UTC) for at in days_of(theirs))
-    calls = _Calls(configuration, first, last)
+    calls = _Calls(configuration, first, last, color=color, with_unbilled=True)
     ours = our_figures(call for call in calls if upstream is None or call.dimensions.upstream == upstream)
     found = compare(theirs, ours, tolerance=tolerance, aliases=dict(_alias(each) for each in aliases))
     _print(found, form, table=reconciliation_text, csv=reconciliation_csv, plain=reconciliation_json)
@@ -88,27 +98,44 @@ def reconcile(
 
 
 class _Calls:
-    """The calls that ended in a span: out of the books where they are kept, else out of the request records."""
+    """The calls that ended in a span: out of the books where they are kept, else out of the request records.
 
-    def __init__(self, configuration: Configuration, since: datetime, until: datetime, *, tenant: str | None = None) -> None:
+    Only the records know of colours, and of what nobody was billed for. Of one `color`, all calls are meant, billed or not.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        since: datetime,
+        until: datetime,
+        *,
+        tenant: str | None = None,
+        color: str | None = None,
+        with_unbilled: bool = False,
+    ) -> None:
         self._configuration = configuration
         self._since = since.timestamp()
         self._until = until.timestamp()
         self._tenant = tenant
+        self._color = color
+        self._with_unbilled = with_unbilled
         self._kept = books_are_kept(configuration)
+        self._in_books = self._kept and color is None
         self._unreadable = 0
 
     def __iter__(self) -> Iterator[BilledCall]:
-        if not self._kept:
+        if not self._in_books:
             yield from self._of_records()
             return
         with Place(self._configuration).open() as books:
             for settled in books.settled_calls(since=self._since, until=self._until, tenant=self._tenant or ""):
                 yield call_of_books(settled)
+        if self._with_unbilled and self._records.is_dir():
+            yield from self._of_records(only_unbilled=True)
 
     def usage(self, by: Sequence[GroupName]) -> list[UsageRow]:
         """Sum them up, grouped."""
-        if not self._kept:
+        if not self._in_books:
             return usage_rows(self._of_records(), by)
         with Place(self._configuration).open() as books:
             return books.usage(by, since=self._since, until=self._until, tenant=self._tenant or "")
@@ -122,20 +149,36 @@ class _Calls:
 
     def tell(self) -> None:
         """Say on standard error where the figures are from, and what could not be read."""
-        if not self._kept:
+        if self._color is not None:
+            sys.stderr.write(
+                f'note: this is what requests of the color "{plain_name(self._color)}" came to, billed or not, '
+                "out of the request records, of which old ones are deleted.\n"
+            )
+        elif not self._kept:
             sys.stderr.write("note: no books are kept, so this is out of the request records, of which old ones are deleted.\n")
         if self._unreadable:
             sys.stderr.write(f"note: {self._unreadable} lines of the request records cannot be read and were passed over.\n")
 
-    def _of_records(self) -> Iterator[BilledCall]:
-        directory = Path(self._configuration.records.directory or Path(self._configuration.state_directory) / "records")
+    def _of_records(self, *, only_unbilled: bool = False) -> Iterator[BilledCall]:
+        directory = self._records
         if not directory.is_dir():
             raise ConfigurationError(f"There are no request records in {directory}: name the gateway's configuration with --config.")
         reader = RecordReader(directory)
         for record in reader.records(since=self._since, until=self._until):
-            if self._tenant is None or record.tenant == self._tenant:
+            if self._is_meant(record) and (record.unbilled or not only_unbilled):
                 yield from calls_of_record(record)
         self._unreadable = reader.unreadable
+
+    @property
+    def _records(self) -> Path:
+        return Path(self._configuration.records.directory or Path(self._configuration.state_directory) / "records")
+
+    def _is_meant(self, record: RequestRecord) -> bool:
+        if self._tenant is not None and record.tenant != self._tenant:
+            return False
+        if self._color is not None:
+            return record.color == self._color
+        return self._with_unbilled or not record.unbilled
 
 
 def instant(text: str) -> datetime:

@@ -24,6 +24,7 @@ Every command fails with one message on standard error that says what happened a
 | 0 | it worked; for `up` and `serve`: stopped in order |
 | 1 | it ran, and the answer is bad: a second signal cut requests, a worker kept dying, `check` found warnings |
 | 2 | an option, the configuration or the machine (a port in use) needs a person first |
+| 3 | `bench` only: it ran, and does not count, because the load tester was the bottleneck |
 | 130 | interrupted |
 
 """
@@ -42,7 +43,9 @@ def _sections(app: App, path: tuple[str, ...]) -> list[str]:
         command = app[name]
         here = (*path, name)
         children = _sections(command, here)
-        if children:
+        if children and command.default_command is not None:
+            sections += [_command(command, here), *children]
+        elif children:
             sections += [f"## `{' '.join(here)}`\n\n{command.help}\n", *children]
         else:
             sections.append(_command(command, here))
@@ -52,6 +55,8 @@ def _sections(app: App, path: tuple[str, ...]) -> list[str]:
 def _command(command: App, path: tuple[str, ...]) -> str:
     rows = []
     for argument in command.assemble_argument_collection(parse_docstring=True):
+        if not argument.show:  # a group of options, which follow
+            continue
         parameter = argument.parameter
         names = [name for name in argument.names if name.startswith("-")]
         negatives = [name for name in names if name.startswith("--no-")]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tidegate.config.check_analytics import check_analytics
+from tidegate.config.check_audit import check_audit
 from tidegate.config.check_books import check_books
 from tidegate.config.check_degradation import check_degradation
 from tidegate.config.check_health import check_health
@@ -16,7 +18,9 @@ from tidegate.config.check_limits import check_limits
 from tidegate.config.check_prices import check_prices
 from tidegate.config.check_routes import check_routes
 from tidegate.config.check_rules import check_rules
+from tidegate.config.check_sampling import check_sampling
 from tidegate.config.check_targets import check_targets
+from tidegate.config.check_tracing import check_tracing
 from tidegate.config.check_upstreams import check_upstreams
 from tidegate.config.problem import Problem, Severity
 from tidegate.config.schema import Configuration
@@ -47,6 +51,10 @@ def check(configuration: Configuration, source: Source, *, file_exists: FileExis
         *check_degradation(configuration, source, file_exists=file_exists),
         *check_prices(configuration, source),
         *check_books(configuration, source),
+        *check_analytics(configuration, source),
+        *check_audit(configuration, source),
+        *check_tracing(configuration, source),
+        *check_sampling(configuration, source),
     ]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 

@@ -18,18 +18,21 @@ from tidegate.config.environment import LOCAL, is_pattern
 from tidegate.config.price_values import DAYS, DECIMALS, RATES, hours_of, micro_of, rates_of
 from tidegate.config.problem import Path, Problem, Severity, did_you_mean
 from tidegate.config.schema import Configuration
-from tidegate.config.schema_prices import HybridSection, ModelPriceSection, MoneyBudgetSection, TimeWindowSection
+from tidegate.config.schema_prices import HybridSection, ModelPriceSection, MoneyBudgetSection, TimeWindowSection, UnbilledSection
 from tidegate.config.source import Source
 from tidegate.config.words import is_name
 from tidegate.domain.limits import OWN_RULES
+from tidegate.domain.request import is_color
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
+_EVERYBODY = "default"
+"""The tenant of a key that was made without one."""
 _MOST_NAMED = 8
 """Models without a price that a warning names; the rest it counts."""
 
 
 def check_prices(configuration: Configuration, source: Source) -> Iterator[Problem]:
-    """Check `prices` and `budgets`; a price list in a file of its own is checked where it is read."""
+    """Check `prices`, `budgets` and `unbilled`; a price list in a file of its own is checked where it is read."""
     prices, at = configuration.prices, ("prices",)
     if prices.file is None:
         yield from check_price_list(configuration, source, at)
@@ -47,6 +50,8 @@ def check_prices(configuration: Configuration, source: Source) -> Iterator[Probl
     if len(configuration.budgets) > MOST_RULES:
         message = f"there are {len(configuration.budgets)} budgets, more than {MOST_RULES}"
         yield source.problem(("budgets",), message, "let one budget with `each` stand for many")
+    for index, grant in enumerate(configuration.unbilled):
+        yield from _check_unbilled(grant, ("unbilled", index), source)
     if configuration.budgets and not prices.models and prices.file is None:
         message = "nothing has a price, so no budget can ever be used up"
         yield source.problem(("budgets",), message, "add prices.models, or prices.file", severity=Severity.WARNING, at_key=True)
@@ -128,13 +133,28 @@ def _check_decimals(amount: float | None, path: Path, source: Source) -> Iterato
 
 
 def _check_hybrid(earlier: tuple[HybridSection, ...], terms: HybridSection, path: Path, source: Source) -> Iterator[Problem]:
-    if not terms.tenant or terms.tenant != terms.tenant.strip():
-        yield source.problem((*path, "tenant"), "the tenant is empty or has spaces around it", 'write a name or a pattern like "acme*"')
+    yield from _check_tenant(terms.tenant, path, source)
     if any(covers(other.tenant, terms.tenant) for other in earlier):
         message = f'no tenant can have these terms: an entry above "{terms.tenant}" takes all of them'
         yield source.problem((*path, "tenant"), message, "move it up, or delete it")
     for name in ("memory_hour", "traffic_gb"):
         yield from _check_decimals(getattr(terms, name), (*path, name), source)
+
+
+def _check_tenant(tenant: str, path: Path, source: Source) -> Iterator[Problem]:
+    if not tenant or tenant != tenant.strip():
+        yield source.problem((*path, "tenant"), "the tenant is empty or has spaces around it", 'write a name or a pattern like "acme*"')
+
+
+def _check_unbilled(grant: UnbilledSection, path: Path, source: Source) -> Iterator[Problem]:
+    if not is_color(grant.color):
+        hint = "use at most 64 letters, digits, dots, dashes and underscores"
+        yield source.problem((*path, "color"), f'no request can have the color "{grant.color}"', hint)
+    yield from _check_tenant(grant.tenant, path, source)
+    if fnmatchcase(_EVERYBODY, grant.tenant):
+        message = f'every key that was made without a tenant can leave its bill unpaid: "{grant.tenant}" holds for them'
+        hint = "give load tests a key with a tenant of their own, and name that one"
+        yield source.problem((*path, "tenant"), message, hint, severity=Severity.WARNING)
 
 
 def _check_unpriced(configuration: Configuration, source: Source, path: Path) -> Iterator[Problem]:

@@ -10,10 +10,13 @@ import msgspec
 from tidegate.config.environment import LOCAL
 from tidegate.config.explain_prices import budgets_text, prices_text
 from tidegate.config.problem import Problem, Severity
-from tidegate.config.schema import Configuration, UpstreamSection
+from tidegate.config.schema import Configuration, DialectName, UpstreamSection
+from tidegate.config.schema_audit import AuditRuleSection
 from tidegate.config.schema_limits import CeilingsSection, LimitedName, LimitRuleSection
 from tidegate.config.schema_routing import OrderName, RouteSection, RuleSection, TargetSection, WhenSection
+from tidegate.config.schema_sampling import GpuName
 from tidegate.config.scopes import scope_words
+from tidegate.domain.audit import AuditPolicy
 from tidegate.domain.limits import LimitMode
 
 MOST_PROBLEMS = 50
@@ -171,4 +174,48 @@ def _kept(configuration: Configuration) -> list[str]:
     records = configuration.records
     directory = records.directory or f"{configuration.state_directory}/records"
     files = f"{records.keep_files} files of {records.max_file_bytes:,} bytes per worker"
-    return [f"keys     in {configuration.state_directory}", f"records  in {directory}, {files}"]
+    further = [*_bodies(configuration), *_tables(configuration), *_samples(configuration), *_traces(configuration)]
+    return [f"keys     in {configuration.state_directory}", f"records  in {directory}, {files}", *further]
+
+
+def _bodies(configuration: Configuration) -> list[str]:
+    audit = configuration.audit
+    if not audit.rules and audit.policy is AuditPolicy.OFF:
+        return []
+    rules = [f"{rule.policy} for {_whose(rule)}" for rule in audit.rules]
+    return [f"bodies   {', '.join([*rules, f'{audit.policy} else' if rules else audit.policy])}"]
+
+
+def _whose(rule: AuditRuleSection) -> str:
+    given = (("tenant", rule.tenant), ("route", rule.route))
+    return " and ".join([f"{name} {pattern}" for name, pattern in given if pattern is not None]) or "everybody"
+
+
+def _tables(configuration: Configuration) -> list[str]:
+    analytics = configuration.analytics
+    if analytics.enabled is False:
+        return []
+    where = "a ClickHouse server" if analytics.clickhouse is not None else f"{configuration.state_directory}/analytics (chDB)"
+    installed = ", where chDB is installed" if analytics.enabled is None and analytics.clickhouse is None else ""
+    return [f"tables   in {where}, {_counted(analytics.keep_days, 'day')}{installed}"]
+
+
+def _samples(configuration: Configuration) -> list[str]:
+    sampling = configuration.sampling
+    if configuration.analytics.enabled is False or not sampling.enabled:
+        return []
+    scraped = sampling.scrape
+    if scraped is None:
+        scraped = tuple(name for name, upstream in configuration.upstreams.items() if upstream.dialect is DialectName.VLLM)
+    words = [f"GPUs ({sampling.gpu})"] * (sampling.gpu is not GpuName.OFF) + [f"/metrics of {name}" for name in scraped]
+    words += [*sampling.dcgm, *(triton.path for triton in sampling.triton)]
+    words += ["the local engine"] * (sampling.local_engine and configuration.local_engine.enabled)
+    return [f"samples  every {sampling.every_s:g} s: {', '.join(words) or 'nothing'}"]
+
+
+def _traces(configuration: Configuration) -> list[str]:
+    tracing = configuration.tracing
+    if tracing.otlp is None:
+        return []
+    kept = f"{tracing.keep_ratio:.4g} of all, and what failed, retried, was degraded or took {tracing.slow_s:g} s"
+    return [f"spans    to {tracing.otlp.endpoint} as {tracing.service_name}: {kept}"]

@@ -176,6 +176,8 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         "`timeouts`, or find "
         "out why the model server is slow.",
         errors.StreamInterrupted: "Discard or keep what came, then send the request again. What was generated is counted.",
+        errors.StoreError: "Ask again later. For the operator: the log lines that begin with `recorder.` say what is wrong; records wait "
+        "in their files meanwhile.",
         errors.InternalError: "Report it with the request id. For the operator: the log line with that id has the details.",
         errors.ConfigurationError: "Run `tidegate check`: it shows the file, the line and what to write instead.",
     }

@@ -22,6 +22,11 @@ FIXED = (
     (("state_directory",), "keys and sockets in it are in use"),
     (("local_engine",), "the engine's process was started with these settings"),
     (("records",), "the record files are open"),
+    (("audit", "queue_bytes"), "the queue is in use"),
+    (("audit", "max_file_bytes"), "the audit files are open"),
+    (("audit", "keep_files"), "the audit files are open"),
+    (("analytics",), "the recorder process was started with these settings"),
+    (("tracing",), "the recorder process was started with these settings"),
     (("limits", "store"), "the counters are in it"),
     (("books",), "the ledger process was started with these settings"),
 )

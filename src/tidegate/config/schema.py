@@ -12,13 +12,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from tidegate.config.schema_analytics import AnalyticsSection
+from tidegate.config.schema_audit import AuditSection
 from tidegate.config.schema_books import BooksSection
 from tidegate.config.schema_degradation import DegradationSection
 from tidegate.config.schema_limits import LimitsSection, TierSection
-from tidegate.config.schema_prices import MoneyBudgetSection, PricesSection
+from tidegate.config.schema_prices import MoneyBudgetSection, PricesSection, UnbilledSection
 from tidegate.config.schema_reserve import ReserveSection
 from tidegate.config.schema_resilience import BreakerSection, HealthSection, RetrySection, SharedSection, StreamsSection
 from tidegate.config.schema_routing import RouteSection, RuleSection
+from tidegate.config.schema_sampling import SamplingSection
+from tidegate.config.schema_tracing import TracingSection
 from tidegate.config.section import AtLeastOne, Port, Positive, Section
 from tidegate.domain.units import Secret
 from tidegate.domain.upstream import Pick
@@ -202,6 +206,7 @@ class Configuration(Section, frozen=True, kw_only=True):
     reserve: Annotated[ReserveSection, Meta(description="What a request holds of a token limit for its answer.")] = ReserveSection()
     prices: Annotated[PricesSection, Meta(description="What calls cost.")] = PricesSection()
     budgets: Annotated[tuple[MoneyBudgetSection, ...], Meta(description="What may be spent by whom; needs `prices`.")] = ()
+    unbilled: Annotated[tuple[UnbilledSection, ...], Meta(description="Coloured traffic, such as load tests, that nobody pays for.")] = ()
     books: Annotated[BooksSection, Meta(description="Where it is written down what was spent.")] = BooksSection()
     rules: Annotated[
         tuple[RuleSection, ...], Meta(description="Rules that look at the request and choose its targets; the first that holds wins.")
@@ -213,3 +218,7 @@ class Configuration(Section, frozen=True, kw_only=True):
     tiers: Annotated[dict[str, TierSection], Meta(description="Limits and promises by tier; a key's own limits win.")] = {}
     jwt: Annotated[tuple[JwtSection, ...], Meta(description="Accepted token issuers.")] = ()
     records: Annotated[RecordsSection, Meta(description="The request log.")] = RecordsSection()
+    audit: Annotated[AuditSection, Meta(description="Bodies of requests and answers.")] = AuditSection()
+    analytics: Annotated[AnalyticsSection, Meta(description="Records in tables that answer questions.")] = AnalyticsSection()
+    sampling: Annotated[SamplingSection, Meta(description="What is measured beside requests.")] = SamplingSection()
+    tracing: Annotated[TracingSection, Meta(description="Requests as spans, for an OpenTelemetry collector.")] = TracingSection()

@@ -1,4 +1,4 @@
-"""Settings of money: prices by upstream and model, terms of billing by resources, and budgets."""
+"""Settings of money: prices by upstream and model, terms of billing by resources, budgets, and traffic that nobody pays for."""
 
 from __future__ import annotations
 
@@ -84,6 +84,15 @@ class PricesSection(PriceListSection, frozen=True, kw_only=True):
     file: Annotated[str | None, Meta(description="A YAML file with these settings, in their place; relative to the working directory.")] = (
         None
     )
+
+
+class UnbilledSection(Section, frozen=True, kw_only=True):
+    """Traffic that nobody pays for: no invoice, no books, no budget. Every other limit applies, and its records say what it cost."""
+
+    color: Annotated[str, Meta(description="What the client sends in `X-Tidegate-Color`, e.g. `bench`.")]
+    tenant: Annotated[
+        str, Meta(description="Whose: name or shell-style pattern. Any other tenant's traffic of this colour is billed as usual.")
+    ]
 
 
 class MoneyBudgetSection(Section, frozen=True, kw_only=True):

@@ -127,16 +127,3 @@ class LimitSubject(msgspec.Struct, frozen=True, gc=False):
     feature: str = ""
     model: ModelName = ModelName("")
     route: str = ""
-
-
-class Demand(msgspec.Struct, frozen=True, gc=False):
-    """What one request needs beyond its place and itself, or what it has used."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_micro: int = 0
-    """Millionths of the price book's currency."""
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens

@@ -82,6 +82,13 @@ class PriceEntry(msgspec.Struct, frozen=True):
     price: Price
 
 
+class UnbilledColor(msgspec.Struct, frozen=True):
+    """Traffic that nobody pays for: of this colour, and of tenants whose name matches."""
+
+    color: str
+    tenant: str
+
+
 class HybridPlan(msgspec.Struct, frozen=True):
     """Terms of tenants who pay no price per token: a free quota each month, and what is used beyond it by the resources it takes."""
 

@@ -31,3 +31,5 @@ class Principal(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ("*",)
     """Shell-style patterns of the model names this caller may use."""
     admin: bool = False
+    read_only: bool = False
+    """An administrator who may look, and change nothing."""

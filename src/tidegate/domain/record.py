@@ -14,6 +14,15 @@ NOTHING_USED: Final = Usage()
 """The one that is left out when a record is written, which takes the very object."""
 
 
+class ServerTimes(msgspec.Struct, frozen=True, gc=False):
+    """What the model server itself says of its work on one answer, in seconds; None: it does not say."""
+
+    queue_s: float | None = None
+    prefill_s: float | None = None
+    """Reading the prompt; with the queue in it where the server does not tell them apart."""
+    decode_s: float | None = None
+
+
 class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attempt on one replica; durations in seconds from the attempt's start."""
 
@@ -36,6 +45,12 @@ class AttemptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the upstream reported of an attempt that failed; of one that answered it stands in the record."""
     cost_micro: int = 0
     """Its part of the record's."""
+    began_s: float = 0.0
+    """Its start, since the request was received."""
+    queue_s: float | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+    """These three are `ServerTimes` of an answer that is complete."""
 
     @property
     def upstream(self) -> str:
@@ -91,6 +106,10 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The routing rule that chose the target, or `sla`, `budget`; empty for the route's own order."""
     feature: str = ""
     """The business feature that the client named: its own words, so never a metric label by itself."""
+    color: str = ""
+    """Of the traffic, as the client named it (`X-Tidegate-Color`): its own word, so never a metric label."""
+    unbilled: bool = False
+    """The configuration lets this tenant's traffic of this colour go unpaid: `cost_micro` is what it cost, and nobody owes it."""
     confidence: str = ""
     """`low` for an answer of the model that stands in for a failing kind of prompt."""
     attempts: tuple[AttemptRecord, ...] = ()
@@ -99,6 +118,14 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """`x-stainless-retry-count` as sent by OpenAI's SDKs."""
     resumed: bool = False
     """A client came back for the rest of a stream: nothing was asked of an upstream. The request that began it has its own record."""
+    span_id: str = ""
+    """Of this request's span in the trace."""
+    parent_span_id: str = ""
+    """Of the caller's span; empty where the trace begins here."""
+    sampled: bool = False
+    """The trace's `sampled` flag, as it was received or set here: others expect this span."""
+    business_context: str = ""
+    """`X-Business-Context` as it was sent, bounded; read where it is wanted, never here."""
 
 
 def billed_attempts(record: RequestRecord) -> Iterator[tuple[AttemptRecord, Usage, Evidence]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import msgspec
 
 from tidegate.domain.units import ModelName
+
+_COLOR = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Operation(StrEnum):
@@ -36,6 +39,11 @@ class Operation(StrEnum):
 
 _CALLS = frozenset({Operation.CHAT, Operation.COMPLETION, Operation.EMBEDDING})
 _COUNTS = frozenset({Operation.TOKENIZE, Operation.COUNT_MESSAGES, Operation.COUNT_RESPONSES, Operation.ESTIMATE})
+
+
+def is_color(text: str) -> bool:
+    """Tell whether a text can be the colour of traffic: one plain word, so that it looks the same wherever it is read."""
+    return _COLOR.fullmatch(text) is not None
 
 
 class ParsedRequest(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from tidegate.domain.upstream import ReplicaStatus
+
 
 class RequestTally(msgspec.Struct, frozen=True, gc=False):
     """Finished requests with these four labels."""
@@ -39,6 +41,15 @@ class CostTally(msgspec.Struct, frozen=True, gc=False):
     cost_micro: int
 
 
+class Exemplar(msgspec.Struct, frozen=True, gc=False):
+    """One observation of a bucket by name, so that a point on a chart leads to its request."""
+
+    trace_id: str
+    value: float
+    at: float
+    """Seconds since the epoch."""
+
+
 class Histogram(msgspec.Struct, frozen=True):
     """Observations by bucket. `counts` has one more entry than `bounds`: the values above the last bound."""
 
@@ -46,21 +57,33 @@ class Histogram(msgspec.Struct, frozen=True):
     counts: tuple[int, ...]
     total: float = 0.0
     """Sum of the observed values."""
+    exemplars: tuple[Exemplar | None, ...] = ()
+    """The latest of each bucket, where there is one; empty where none are kept."""
 
     def plus(self, other: Histogram) -> Histogram:
-        """Add two histograms of equal bounds."""
+        """Add two histograms of equal bounds; of two exemplars the later one stays."""
         if self.bounds != other.bounds:
             raise AssertionError("histograms with different bounds cannot be added")
         counts = tuple(mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True))
-        return Histogram(self.bounds, counts, self.total + other.total)
+        return Histogram(self.bounds, counts, self.total + other.total, _later(self.exemplars, other.exemplars))
+
+
+def _later(left: tuple[Exemplar | None, ...], right: tuple[Exemplar | None, ...]) -> tuple[Exemplar | None, ...]:
+    if not left or not right:
+        return left or right
+    return tuple(
+        theirs if mine is None or (theirs is not None and theirs.at > mine.at) else mine for mine, theirs in zip(left, right, strict=True)
+    )
 
 
 class RouteHistograms(msgspec.Struct, frozen=True):
-    """The distributions of one route: three of times in seconds, and two of how its tokens flow."""
+    """The distributions of one route: four of times in seconds, and two of how its tokens flow."""
 
     route: str
     duration: Histogram
     ttft: Histogram
+    tpot: Histogram
+    """Time per output token of an answer, after its first."""
     overhead: Histogram
     prompt_tokens: Histogram
     output_ratio: Histogram
@@ -85,6 +108,23 @@ class RequestStatistics(msgspec.Struct, frozen=True):
     costs: tuple[CostTally, ...] = ()
 
 
+class LimitLevel(msgspec.Struct, frozen=True):
+    """How full one limit is for one subject, as the process sees it that asks for leases of it."""
+
+    counter: str
+    """Of the rule, and of whom it counts: `tenant-tokens;tenant=acme`."""
+    rule: str
+    whose: str
+    """In words for people."""
+    resource: str
+    meter: str
+    ceiling: int
+    left: int
+    span_s: int
+    """Of its window; 0 for places."""
+    is_shadow: bool
+
+
 class UpstreamStatistics(msgspec.Struct, frozen=True):
     """One upstream as one worker sees it: is it fit to be called, and its connection pool."""
 
@@ -94,6 +134,8 @@ class UpstreamStatistics(msgspec.Struct, frozen=True):
     """Why it is not ready, for people."""
     levels: dict[str, float] = {}
     counters: dict[str, float] = {}
+    replicas: tuple[ReplicaStatus, ...] = ()
+    """Its replicas; in a sum, once for each worker, since each has breakers of its own."""
 
 
 class WorkerStatistics(msgspec.Struct, frozen=True):
@@ -105,6 +147,11 @@ class WorkerStatistics(msgspec.Struct, frozen=True):
     counters: dict[str, float] = {}
     upstreams: tuple[UpstreamStatistics, ...] = ()
     estimate_errors: tuple[ErrorHistogram, ...] = ()
+
+
+def fullness(level: LimitLevel) -> float:
+    """Give how much of a limit is in use: 0 to 1."""
+    return 1.0 - level.left / level.ceiling if level.ceiling else 1.0
 
 
 def total(reports: Iterable[WorkerStatistics]) -> WorkerStatistics:
@@ -166,6 +213,7 @@ def _plus(left: RouteHistograms, right: RouteHistograms) -> RouteHistograms:
         route=left.route,
         duration=left.duration.plus(right.duration),
         ttft=left.ttft.plus(right.ttft),
+        tpot=left.tpot.plus(right.tpot),
         overhead=left.overhead.plus(right.overhead),
         prompt_tokens=left.prompt_tokens.plus(right.prompt_tokens),
         output_ratio=left.output_ratio.plus(right.output_ratio),
@@ -193,6 +241,7 @@ def _total_upstreams(reports: tuple[WorkerStatistics, ...]) -> tuple[UpstreamSta
             detail="" if any(each.ready for each in views) else next((each.detail for each in views if each.detail), ""),
             levels=_sum(each.levels for each in views),
             counters=_sum(each.counters for each in views),
+            replicas=tuple(status for each in views for status in each.replicas),
         )
         for name, views in sorted(by_name.items())
     )

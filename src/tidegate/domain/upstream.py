@@ -76,6 +76,8 @@ class ReplicaPhase(StrEnum):
     """Its breaker refuses calls, or the last call failed a moment ago."""
     AWAY = "away"
     """Its process, or its answers to health checks, are missing."""
+    DRAINED = "drained"
+    """An operator took it out of service: what runs there ends, and nothing begins."""
 
 
 class BreakerPhase(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.domain.limits import Demand
+from tidegate.domain.demand import Demand
 from tidegate.domain.request import ParsedRequest
 from tidegate.domain.upstream import Choice
 from tidegate.flow.charges import pictures_of
@@ -84,8 +84,8 @@ class Allowance:
         return self._hold(wanted, now)
 
     def _hold(self, output_tokens: int, now: float) -> Denied | None:
-        demand = self._demand(output_tokens)
-        if demand == self._held:
+        demand, held = self._demand(output_tokens), self._held
+        if demand.output_tokens == held.output_tokens and demand.cost_micro == held.cost_micro:  # the prompt stays as it is
             return None
         denied = self._permit.move(demand, now=now)
         if denied is None:

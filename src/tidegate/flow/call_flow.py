@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+from msgspec.structs import replace
+
 from tidegate.domain.outcome import FinishReason
 from tidegate.domain.record import NOTHING_USED, AttemptRecord
 from tidegate.domain.request import BodyChanges, Operation, ParsedRequest
@@ -70,7 +72,14 @@ class CallFlow:
     """Sequences the attempts of one call by its plan. Over when `result` is set."""
 
     def __init__(
-        self, request: ParsedRequest, plan: Plan, policies: Policies, *, allowance: Allowance | None = None, affinity: str = ""
+        self,
+        request: ParsedRequest,
+        plan: Plan,
+        policies: Policies,
+        *,
+        allowance: Allowance | None = None,
+        affinity: str = "",
+        received_at: float = 0.0,
     ) -> None:
         self._request = request
         self._route = _without_other_models(plan.route) if request.operation is Operation.EMBEDDING else plan.route
@@ -79,6 +88,7 @@ class CallFlow:
         self._label = plan.degraded
         self._features = plan.features
         self._affinity = affinity
+        self._received_at = received_at
         self._allowance = allowance
         """None: nothing limits what this call uses."""
         self.phase = Phase.WAITING
@@ -339,6 +349,9 @@ class CallFlow:
     def _complete(self, event: AttemptCompleted, now: float) -> list[Action]:
         self._close(now, failure=None)
         self._record_attempt("ok", now)
+        times = event.server_times
+        if times is not None:
+            self.attempts[-1] = replace(self.attempts[-1], queue_s=times.queue_s, prefill_s=times.prefill_s, decode_s=times.decode_s)
         self._note_primary(failed=event.finish_reason == FinishReason.ERROR)
         result = CallResult(None, committed=True, usage=event.usage, finish_reason=event.finish_reason, output_bytes=event.output_bytes)
         self._end(result)
@@ -419,6 +432,7 @@ class CallFlow:
                 first_token_s=_after(self.first_output_at, since),
                 duration_s=now - since,
                 usage=NOTHING_USED if usage is None else usage,
+                began_s=since - self._received_at,
             )
         )
 

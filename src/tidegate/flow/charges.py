@@ -6,11 +6,13 @@ The instant that decides about cheap hours is the request's own, so that what is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 import msgspec
 from msgspec.structs import replace
 
-from tidegate.domain.limits import Demand
+from tidegate.domain.demand import Demand
+from tidegate.domain.money import UnbilledColor
 from tidegate.domain.record import AttemptRecord
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.upstream import Route
@@ -40,7 +42,7 @@ def with_cost(demand: Demand, pricing: Pricing | None, request: ParsedRequest, r
         at=at,
         images=pictures_of(pricing, request),
     )
-    return replace(demand, cost_micro=cost)
+    return Demand(demand.input_tokens, demand.output_tokens, cost)
 
 
 def charges_of(
@@ -61,6 +63,11 @@ def charges_of(
         version, amount = cost.version or version, amount + cost.amount_micro
         charged.append(replace(attempt, cost_micro=cost.amount_micro))
     return Charges(amount, version, tuple(charged))
+
+
+def is_unbilled(grants: Sequence[UnbilledColor], color: str, tenant: str) -> bool:
+    """Tell whether a tenant's traffic of a colour goes unpaid: only where it was granted, since clients colour what they send."""
+    return any(grant.color == color and fnmatchcase(tenant, grant.tenant) for grant in grants)
 
 
 def pictures_of(pricing: Pricing, request: ParsedRequest) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.domain.principal import Principal
+from tidegate.domain.record import ServerTimes
 from tidegate.domain.units import ReplicaId
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
@@ -59,6 +60,7 @@ class AttemptCompleted(AttemptEvent, frozen=True):
     finish_reason: str | None
     output_bytes: int = 0
     """Size of a whole answer, the evidence of last resort when it carries no usage."""
+    server_times: ServerTimes | None = None
 
 
 class AttemptFailed(AttemptEvent, frozen=True):

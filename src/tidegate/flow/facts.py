@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from random import Random
 
 import msgspec
 
+from tidegate.domain.money import UnbilledColor
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import Secret, UpstreamName
 from tidegate.domain.upstream import UpstreamFailure
@@ -53,6 +54,7 @@ class Policies(msgspec.Struct, frozen=True):
     coefficients: Coefficients = msgspec.field(default_factory=Coefficients)
     pricing: Pricing | None = None
     """What calls cost; None: nothing has a price."""
+    unbilled: Sequence[UnbilledColor] = ()
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -71,6 +73,13 @@ class RequestFacts(msgspec.Struct, frozen=True):
     """The business feature that the client named (`X-Business-Context`); chosen by the client, so never a metric label by itself."""
     session: str = ""
     """What ties the requests of one conversation together, for affinity; empty when nothing does."""
+    color: str = ""
+    """What the client called this traffic (`X-Tidegate-Color`)."""
+    span_id: str = ""
+    """Of this request's own span; the fields from here on are for its record."""
+    parent_span_id: str = ""
+    sampled: bool = False
+    business_context: str = ""
 
 
 class Step(StrEnum):

@@ -38,6 +38,7 @@ class Asked(msgspec.Struct, frozen=True):
     duration_s: float
     received_at: float
     """On the flow's clock."""
+    unbilled: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -112,10 +113,16 @@ def record_of(
         degraded=degraded,
         rule=asked.rule,
         feature=facts.feature,
+        color=facts.color,
+        unbilled=asked.unbilled,
         confidence="low" if is_low_confidence(degraded) else "",
         attempts=charges.attempts,
         trace_id=facts.trace_id,
         client_retry=facts.client_retry,
+        span_id=facts.span_id,
+        parent_span_id=facts.parent_span_id,
+        sampled=facts.sampled,
+        business_context=facts.business_context,
     )
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
-from tidegate.domain.limits import Demand, LimitSubject, Resource
+from tidegate.domain.demand import Demand
+from tidegate.domain.limits import LimitSubject, Resource
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
@@ -38,7 +39,7 @@ from tidegate.flow.actions import (
 )
 from tidegate.flow.allowance import Allowance, allowance_of
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.charges import charges_of, with_cost
+from tidegate.flow.charges import charges_of, is_unbilled, with_cost
 from tidegate.flow.counts import answer_count
 from tidegate.flow.degrade import diverted, is_low_confidence, prepared_answer
 from tidegate.flow.events import (
@@ -65,6 +66,7 @@ from tidegate.flow.outcomes import outcome_of_answer, outcome_of_failure, outcom
 from tidegate.flow.record import Asked, Ended, record_of, used_by
 from tidegate.flow.refusals import draining, internal_fault, limit_refusal, model_forbidden, model_unknown, no_replica
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
+from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.routing.router import Plan
 from tidegate.ports import Denied, Permit, Short, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption
@@ -104,6 +106,8 @@ class RequestFlow:
         self._evidence = Evidence.ESTIMATED
         self._reserved = Demand()
         self._allowance: Allowance | None = None
+        self._unbilled = False
+        """Nobody pays for this request: it has its cost, and is under every limit but budgets."""
         self._cost_entered = 0
         """What the books hold for this request."""
         self._prepared: str | None = None
@@ -159,6 +163,8 @@ class RequestFlow:
     def _authenticated(self, principal: Principal, now: float) -> list[Action]:
         self.principal = principal
         self.subject = LimitSubject(principal.key_id, principal.tenant, principal.user, principal.tier, self.facts.feature)
+        if self.facts.color:
+            self._unbilled = is_unbilled(self._policies.unbilled, self.facts.color, principal.tenant)
         if self.facts.operation in (Operation.MODELS, Operation.MODEL):
             return self._admit(principal, now)
         self.step = Step.BODY
@@ -277,11 +283,15 @@ class RequestFlow:
             likely = estimate(prompt_tokens, cap, request.choices, ceiling=ceiling, output_ceiling=output_ceiling, expected=expected)
             demand = Demand(likely.prompt_tokens, likely.completion_tokens)
         assert self._plan is not None
-        demand = with_cost(demand, self._policies.pricing, request, self._plan.route, at=self.facts.started_at)
+        demand = with_cost(demand, self._billed_by(), request, self._plan.route, at=self.facts.started_at)
         refused = self.permit.reserve(demand, now=now)
         if refused is None:
             self._reserved = demand
         return refused
+
+    def _billed_by(self) -> Pricing | None:
+        """Give what tells how much of budgets and books is to be held."""
+        return None if self._unbilled else self._policies.pricing
 
     def _cap(self, request: ParsedRequest) -> int | None:
         assert self._plan is not None
@@ -293,9 +303,11 @@ class RequestFlow:
         assert plan is not None
         assert permit is not None
         self.step = Step.CALL
-        pricing = self._policies.pricing
+        pricing = self._billed_by()
         self._allowance = allowance_of(permit, self._reserved, request, self._cap(request), pricing=pricing, at=facts.started_at)
-        self.call = CallFlow(request, plan, self._policies, allowance=self._allowance, affinity=facts.session)
+        self.call = CallFlow(
+            request, plan, self._policies, allowance=self._allowance, affinity=facts.session, received_at=self._received_at
+        )
         return self._after_call(self.call.begin(now=now), now)
 
     def _during_call(self, event: CallEvent | ReplicaLost, now: float) -> list[Action]:
@@ -439,7 +451,8 @@ class RequestFlow:
             if result is None and self.facts.operation.is_call:
                 self.permit.cancel(now=now)
             else:
-                self.permit.settle(Demand(use.usage.prompt_tokens, use.usage.completion_tokens, charges.amount_micro), now=now)
+                cost_micro = 0 if self._unbilled else charges.amount_micro
+                self.permit.settle(Demand(use.usage.prompt_tokens, use.usage.completion_tokens, cost_micro), now=now)
         self.record = record_of(
             self.facts,
             principal=self.principal,
@@ -451,6 +464,7 @@ class RequestFlow:
                 self._reserved.tokens,
                 now - self._received_at,
                 self._received_at,
+                self._unbilled,
             ),
             ended=Ended(outcome, status, error, result, self._prepared),
             use=use,

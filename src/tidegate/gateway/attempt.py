@@ -9,42 +9,30 @@ more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tidegate.domain.record import ServerTimes
 from tidegate.domain.request import ParsedRequest
 from tidegate.domain.units import Headers
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.flow.actions import TruncateStream
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputReached, OutputStarted
+from tidegate.flow.events import AttemptCompleted, AttemptFailed, OutputReached, OutputStarted
 from tidegate.flow.faults import answer_too_large, from_call_failure, not_a_stream, stream_cut, stream_never_began
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.ports import CallFailure, UpstreamCall
-from tidegate.wire.dialects import classify
+from tidegate.wire.dialects import classify, first_byte_time
 from tidegate.wire.openai import read_answer
 from tidegate.wire.stream import StreamCodec
+
+if TYPE_CHECKING:
+    from tidegate.gateway.request_driver import RequestDriver
 
 _ERROR_BODY_BYTES = 65_536  # an upstream's error text is read up to here; the rest is not looked at
 _LONGEST_ID = 128  # bytes of an upstream's request id kept in a record
 _AFTER_DONE_S = 0.25  # a body that does not end this long after [DONE] is cut: the answer is complete
-
-
-class AttemptOwner(Protocol):
-    """What an attempt needs of its request driver."""
-
-    def attempt_event(self, event: CallEvent) -> None: ...
-
-    @property
-    def relay(self) -> Callable[[bytes], None]: ...
-
-    @property
-    def now(self) -> Callable[[], float]: ...
-
-    def after(self, delay_s: float, attempt: Attempt) -> None: ...
-
-    def crashed(self, fault: Exception) -> None: ...
 
 
 class Attempt:
@@ -75,7 +63,7 @@ class Attempt:
     )
 
     def __init__(
-        self, owner: AttemptOwner, number: int, request: ParsedRequest, endpoint: UpstreamEndpoint, call_flow: CallFlow, services: Services
+        self, owner: RequestDriver, number: int, request: ParsedRequest, endpoint: UpstreamEndpoint, call_flow: CallFlow, services: Services
     ) -> None:
         self.number = number
         self.call: UpstreamCall | None = None
@@ -260,7 +248,11 @@ class Attempt:
         self.ended = True
         if not self.committed:
             self._owner.attempt_event(OutputStarted(self.number))
-        self._owner.attempt_event(AttemptCompleted(self.number, codec.usage, codec.finish_reason))
+        self._owner.attempt_event(AttemptCompleted(self.number, codec.usage, codec.finish_reason, 0, self._times_of(codec)))
+
+    def _times_of(self, codec: StreamCodec) -> ServerTimes | None:
+        wanted = self._endpoint.dialect.first_byte_time_header
+        return codec.server_times if wanted is None else codec.server_times or first_byte_time(wanted, self.headers)
 
     # ── whole answers ─────────────────────────────────────────────────────────
 
@@ -293,7 +285,7 @@ class Attempt:
             self._fail(not_a_stream())
         else:
             self.ended = True
-            self._owner.attempt_event(AttemptCompleted(self.number, answer.usage, answer.finish_reason, len(body)))
+            self._owner.attempt_event(AttemptCompleted(self.number, answer.usage, answer.finish_reason, len(body), answer.server_times))
 
     def _fail(self, failure: UpstreamFailure) -> None:
         self.ended = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,8 @@ from tidegate.domain.upstream import ReplicaPhase, ReplicaStatus
 from tidegate.errors import MethodNotAllowed, TidegateError
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.gateway.alarms import Alarms
+from tidegate.gateway.audited import AuditedExchange
 from tidegate.gateway.authenticate import extract_credential
 from tidegate.gateway.endpoints import HEALTH_PATHS, find_endpoint
 from tidegate.gateway.owned_tasks import OwnedTasks
@@ -29,19 +32,21 @@ from tidegate.gateway.resumable import ResumableStream, ResumableStreams
 from tidegate.gateway.resumption import Resumption
 from tidegate.gateway.services import GatewayStatistics, Readiness, Services
 from tidegate.ports import Exchange, ExchangeReceiver, UpstreamClient
-from tidegate.wire.business_context import feature_of, session_of
+from tidegate.wire.business_context import bounded_context, color_of, feature_of, session_of
 from tidegate.wire.event_ids import parse_resume_point
-from tidegate.wire.trace_context import clean_request_id, parse_traceparent
+from tidegate.wire.trace_context import clean_request_id, is_in_share, parse_traceparent
 
 _JSON = (b"content-type", b"application/json")
 _LARGEST_RETRY_COUNT = 99
+_NO_ZEROS: Final = 1 << 160 | 1 << 96
+"""In the random bits of a trace, a span and a request: the ids of the first two may not be all zeros."""
 _STREAMED = frozenset({Operation.CHAT, Operation.COMPLETION})
 
 FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
 
 
 class Gateway:
-    """Implements `ports.Application` by `application`, and `DriverOwner`."""
+    """Implements `ports.Application` by `application`."""
 
     def __init__(
         self,
@@ -57,6 +62,7 @@ class Gateway:
         self.clock = clock
         """The time of decisions: seconds of a monotonic clock that the loop's timers run by too, finer than the loop's own reading."""
         self.tasks = OwnedTasks()
+        self.alarms = Alarms()
         self.draining = False
         self._rng = rng
         self._flow_factory = flow_factory
@@ -74,11 +80,19 @@ class Gateway:
             return self._answer_health(exchange)
         endpoint = find_endpoint(head.method, head.path)
         headers = dict(reversed(head.headers))  # the first of equal names wins
-        request_id = clean_request_id(headers.get(b"x-request-id")) or f"req_{self._rng.getrandbits(96).to_bytes(12).hex()}"
+        drawn = (self._rng.getrandbits(288) | _NO_ZEROS).to_bytes(36).hex()
+        request_id = clean_request_id(headers.get(b"x-request-id")) or "req_" + drawn[48:]
         if isinstance(endpoint, TidegateError):
             return self._refuse(exchange, endpoint, request_id)
-        trace_id, traceparent = self._trace(headers.get(b"traceparent"))
         services = self.services
+        caller, span_id = headers.get(b"traceparent"), drawn[32:48]
+        parent = parse_traceparent(caller) if caller is not None else None
+        if parent is None:
+            trace_id, parent_span_id, sampled = drawn[:32], "", is_in_share(drawn, services.trace_threshold)
+            traceparent = ("00-" + trace_id + "-" + span_id + ("-01" if sampled else "-00")).encode()
+        else:
+            trace_id, parent_span_id, sampled, traceparent = parent.trace_id, parent.parent_id, parent.sampled, parent.child(span_id)
+        context = headers.get(b"x-business-context")
         facts = RequestFacts(
             request_id=request_id,
             operation=endpoint.operation,
@@ -87,8 +101,13 @@ class Gateway:
             path_argument=endpoint.argument,
             trace_id=trace_id,
             client_retry=_retry_count(headers.get(b"x-stainless-retry-count")),
-            feature=feature_of(headers.get(b"x-business-context")),
+            feature=feature_of(context),
             session=session_of(headers.get(b"x-session-id")),
+            color=color_of(headers.get(b"x-tidegate-color")),
+            span_id=span_id,
+            parent_span_id=parent_span_id,
+            sampled=sampled,
+            business_context=bounded_context(context) if context is not None else "",
         )
         if b"last-event-id" in headers or b"x-tidegate-resumable" in headers:
             receiver = self._resumable(exchange, facts, services, traceparent, headers)
@@ -100,7 +119,8 @@ class Gateway:
 
     def _driver(self, exchange: Exchange, facts: RequestFacts, services: Services, traceparent: bytes) -> RequestDriver:
         flow = self._flow_factory(facts, services.policies)
-        driver = RequestDriver(self, exchange, flow, services, traceparent, asyncio.get_running_loop())
+        audited = None if services.auditor is None else AuditedExchange(exchange, flow, services.auditor)
+        driver = RequestDriver(self, audited or exchange, flow, services, traceparent, asyncio.get_running_loop(), audited)
         self._running.add(driver)
         return driver
 
@@ -130,14 +150,6 @@ class Gateway:
         """Say not ready from now on. No client can return for its stream any more: those that wait for one end."""
         self.draining = True
         self.streams.close()
-
-    def _trace(self, header: bytes | None) -> tuple[str, bytes]:
-        """Continue the caller's trace or begin one: give its id, and the `traceparent` of our span in it."""
-        parent = parse_traceparent(header) if header is not None else None
-        if parent is not None:
-            return parent.trace_id, parent.child(f"{self._rng.getrandbits(64) | 1:016x}")
-        drawn = (self._rng.getrandbits(192) | 1 << 64 | 1).to_bytes(24).hex()  # neither id may be all zeros
-        return drawn[:32], f"00-{drawn[:32]}-{drawn[32:]}-00".encode()
 
     def replace_services(self, services: Services) -> None:
         self.services = services

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
@@ -53,9 +53,10 @@ from tidegate.flow.events import (
 )
 from tidegate.flow.facts import Policies
 from tidegate.flow.request_flow import LEASE_WAIT_S, RequestFlow
+from tidegate.gateway.alarms import NEVER
 from tidegate.gateway.attempt import Attempt
+from tidegate.gateway.audited import AuditedExchange
 from tidegate.gateway.endpoints import UPSTREAM_PATHS
-from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.services import Services
 from tidegate.gateway.verification import verify
 from tidegate.ports import Exchange, TokenCount, UpstreamRequest
@@ -63,31 +64,24 @@ from tidegate.wire.headers import client_response_headers, limit_headers, refusa
 from tidegate.wire.heartbeat import heartbeat
 from tidegate.wire.openai import encode_error_event
 
+if TYPE_CHECKING:
+    from tidegate.gateway.gateway import Gateway
+from tidegate.wire.trace_context import for_attempt
+
 _log = logging.getLogger("tidegate.gateway")
 _JSON = (b"content-type", b"application/json")
 _EVENT_STREAM = ((b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"))
-_NEVER = float("inf")
 _GUESS_S = 0.1  # before a deadline the counter gives up on the process and guesses
 _COUNT_DEADLINE_S = 2.0  # for a limit: beyond it a guess serves
 _ANSWER_DEADLINE_S = 20.0  # for /tokenize and its like: the count is the answer
 
 
-class DriverOwner(Protocol):
-    """What a driver needs of its gateway."""
-
-    tasks: OwnedTasks
-    clock: Callable[[], float]
-    heartbeats: int
-    """Sent by all drivers."""
-
-    def driver_finished(self, driver: RequestDriver) -> None: ...
-
-
 class RequestDriver:
-    """Implements `ports.ExchangeReceiver` and `AttemptOwner`."""
+    """Implements `ports.ExchangeReceiver`."""
 
     __slots__ = (
         "_attempt",
+        "_audited",
         "_exchange",
         "_finished",
         "_heartbeat_at",
@@ -96,33 +90,37 @@ class RequestDriver:
         "_owner",
         "_paused",
         "_services",
-        "_timer",
-        "_timer_at",
         "_traceparent",
         "flow",
         "now",
+        "timer",
+        "wake_at",
     )
 
     def __init__(
         self,
-        owner: DriverOwner,
+        owner: Gateway,
         exchange: Exchange,
         flow: RequestFlow,
         services: Services,
         traceparent: bytes,
         loop: asyncio.AbstractEventLoop,
+        audited: AuditedExchange | None = None,
     ) -> None:
+        """`audited` is the exchange, where its bodies are kept."""
         self.flow = flow
         self._owner = owner
         self._exchange = exchange
         self._services = services
         self._traceparent = traceparent
         self._loop = loop
+        self._audited = audited
         self.now = owner.clock
         self._attempt: Attempt | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._heartbeat_at = _NEVER
+        self.timer: asyncio.TimerHandle | None = None
+        self.wake_at = NEVER
+        """These two are of `Alarms`."""
+        self._heartbeat_at = NEVER
         """When the stream is looked at next: it may have been silent for long enough by then."""
         self._heartbeats = 0
         self._paused = False
@@ -182,6 +180,8 @@ class RequestDriver:
     # ── ports.ExchangeReceiver ────────────────────────────────────────────────
 
     def body_received(self, body: bytes) -> None:
+        if self._audited is not None:
+            self._audited.request_body = body
         self._feed(BodyReceived(body))
 
     def body_refused(self, error: TidegateError) -> None:
@@ -206,7 +206,7 @@ class RequestDriver:
         if self.flow.call is not None:
             self.flow.call.progress.at = self.now()
 
-    # ── AttemptOwner ──────────────────────────────────────────────────────────
+    # ── for its attempt ──────────────────────────────────────────────────────────
 
     def attempt_event(self, event: CallEvent) -> None:
         self._feed(event)
@@ -267,22 +267,20 @@ class RequestDriver:
                 assert_never(action)
 
     def _arm(self) -> None:
-        """Keep one timer, at or before the next heartbeat and the flow's next deadline; an early one finds nothing to do and arms again."""
+        """Keep one alarm, at or before the next heartbeat and the flow's next deadline; an early one finds nothing to do and arms again."""
         wake_at = self.flow.next_timer()
-        if self._heartbeat_at != _NEVER and (wake_at is None or self._heartbeat_at < wake_at):
+        if self._heartbeat_at != NEVER and (wake_at is None or self._heartbeat_at < wake_at):
             wake_at = self._heartbeat_at
-        if self._timer is not None:
-            if wake_at is not None and self._timer_at <= wake_at:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if wake_at is not None:
-            self._timer_at = wake_at
-            self._timer = self._loop.call_at(wake_at, self._on_timer)
+        if wake_at is None:
+            self._owner.alarms.drop(self)
+        elif wake_at < self.wake_at:
+            self._owner.alarms.set(self, wake_at)
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        now = max(self._timer_at, self.now())  # the loop may wake a rounding error early
+    def wake(self) -> None:
+        """Look at the clocks; for `Alarms`."""
+        now = max(self.wake_at, self.now())  # the loop may wake a rounding error early
+        self.timer = None
+        self.wake_at = NEVER
         if self._paused:
             self._forgive_silence()
         try:
@@ -295,7 +293,7 @@ class RequestDriver:
     def _beat(self, now: float) -> None:
         """Send a heartbeat if the stream was silent for long enough, and say when to look again.
 
-        While the client makes us wait the stream does not count as silent: see `_on_timer`.
+        While the client makes us wait the stream does not count as silent: see `wake`.
         """
         heartbeat_s = self._services.streams.heartbeat_s
         attempt = self._attempt
@@ -379,7 +377,7 @@ class RequestDriver:
             (b"x-request-id", flow.facts.request_id.encode()),
         )
         if endpoint.continues_trace:
-            headers = (*headers, (b"traceparent", self._traceparent))
+            headers = (*headers, (b"traceparent", for_attempt(self._traceparent, action.attempt)))
         call = UpstreamRequest("POST", UPSTREAM_PATHS[flow.request.operation], headers, action.body)
         attempt.call = endpoint.client.start(call, attempt)
 
@@ -389,7 +387,7 @@ class RequestDriver:
 
     def _detach(self) -> None:
         assert self._attempt is not None
-        self._heartbeat_at = _NEVER
+        self._heartbeat_at = NEVER
         self._attempt.detach()
         if self._paused:
             self.write_resumed()
@@ -437,10 +435,10 @@ class RequestDriver:
 
     def _close(self) -> None:
         self._finished = True
+        if self._audited is not None:
+            self._audited.close(self.flow.record)
         self._attempt = None  # the attempt knows us: without the circle both go at once, and the collector has nothing to do
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._owner.alarms.drop(self)
         self._owner.driver_finished(self)
 
     # ── headers ───────────────────────────────────────────────────────────────
@@ -448,6 +446,8 @@ class RequestDriver:
     def _answer_headers(self, attempt: Attempt, degraded: str | None) -> Headers:
         took_ms = (self.now() - attempt.started_at) * 1e3
         headers = (*client_response_headers(attempt.headers), *self._own_headers(), (b"x-model-response-time", b"%.1f" % took_ms))
+        if attempt.number > 1:
+            headers = (*headers, (b"x-tidegate-attempts", b"%d" % attempt.number))
         return _labelled(headers, degraded)
 
     def _own_headers(self) -> Headers:
@@ -455,8 +455,9 @@ class RequestDriver:
         identity = ((b"x-request-id", flow.facts.request_id.encode()), (b"traceparent", self._traceparent))
         if flow.principal is None or flow.subject is None:
             return identity
-        state = self._services.policies.limits.state(flow.subject, flow.principal.limits, now=self.now())
-        return (*identity, *limit_headers(state))
+        if flow.permit is not None:
+            return (*identity, *limit_headers(flow.permit.state(now=self.now())))
+        return (*identity, *limit_headers(self._services.policies.limits.state(flow.subject, flow.principal.limits, now=self.now())))
 
 
 def _labelled(headers: Headers, degraded: str | None) -> Headers:

@@ -198,7 +198,11 @@ class Resumption:
                 stream=True,
                 error_code=error.code if error is not None else None,
                 cause=error.message if error is not None else None,
+                color=facts.color,
                 trace_id=facts.trace_id,
+                span_id=facts.span_id,
+                parent_span_id=facts.parent_span_id,
+                sampled=facts.sampled,
                 client_retry=facts.client_retry,
                 resumed=True,
             )

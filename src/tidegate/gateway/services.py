@@ -10,8 +10,9 @@ from tidegate.domain.units import Headers, ReplicaId
 from tidegate.domain.upstream import ReplicaStatus
 from tidegate.flow.facts import Policies
 from tidegate.gateway.calibration import Calibration
-from tidegate.ports import Authenticator, CostKeeper, LeaseKeeper, Recorder, TokenCounter, UpstreamClient
+from tidegate.ports import Auditor, Authenticator, CostKeeper, LeaseKeeper, Recorder, TokenCounter, UpstreamClient
 from tidegate.wire.dialects import Dialect
+from tidegate.wire.trace_context import NO_SHARE
 
 
 class UpstreamEndpoint(msgspec.Struct, frozen=True):
@@ -53,6 +54,10 @@ class Services(msgspec.Struct, frozen=True):
     """None: no books are kept."""
     calibration: Calibration | None = None
     """Learns from finished requests; None: nothing is learned."""
+    auditor: Auditor | None = None
+    """None: no bodies are kept."""
+    trace_threshold: str = NO_SHARE
+    """Traces that begin here and come up to it are sent on as sampled."""
 
 
 class Readiness(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ import os
 import select
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import httptools
 
@@ -46,7 +46,9 @@ class Phase(IntEnum):
     COMPLETE = 2
 
 
-_HEAD, _BODY, _COMPLETE = Phase
+_HEAD: Final = Phase.HEAD
+_BODY: Final = Phase.BODY
+_COMPLETE: Final = Phase.COMPLETE
 
 
 class Owner(CallOwner, Protocol):

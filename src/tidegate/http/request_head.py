@@ -31,6 +31,9 @@ _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _HOST: Final = re.compile(rb"[A-Za-z0-9.\-_~!$&'()*+;=%:\[\]]*")
 _BAD_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+_SHORT_LINE_BYTES: Final = 256
+_REMEMBERED_LINES: Final = 256
+"""Together some 100 KB, whatever clients send."""
 _PLAIN_CODINGS: Final = (b"identity", b"")
 
 
@@ -48,12 +51,21 @@ class RequestFacts(msgspec.Struct, frozen=True):
     """The body is compressed, or says so: `content-encoding` is there and is not `identity`."""
 
 
-class HeadReader:
-    """The callbacks llhttp needs. One serves a whole server: between two calls of `read` it holds nothing."""
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    method: str
+    path: str
+    query: str
+    http_1_0: bool
 
-    __slots__ = ("_complete", "_fields")
+
+class HeadReader:
+    """The callbacks llhttp needs. One serves a whole server: between two calls of `read` it holds nothing of a request but what many
+    have in common, their first lines."""
+
+    __slots__ = ("_complete", "_fields", "_lines")
 
     def __init__(self) -> None:
+        self._lines: dict[bytes, _Line] = {}
         self._fields: list[tuple[bytes, bytes]] = []
         self._complete = False
 
@@ -65,35 +77,49 @@ class HeadReader:
 
     def read(self, raw: bytes, peer: str) -> RequestFacts:
         """Read a head: all bytes from the request line to the empty line. Raises `InvalidHttp` and its siblings."""
-        line = _REQUEST_LINE.match(raw)
-        if line is None:
-            raise _bad_request_line(raw)
-        method, target, minor = line.groups()
+        line = self._line(raw)
         fields = self._split(raw)
         if len(fields) > MAX_HEADER_FIELDS:
             raise HeadersTooLarge(
                 f"The request has {len(fields)} header fields; this gateway takes at most {MAX_HEADER_FIELDS}. Send fewer."
             )
-        if b" \r\n" in raw or b"\t\r\n" in raw:
+        if b" \r\n" in raw or b"\t" in raw:
             fields = [(name, value.rstrip(b" \t")) for name, value in fields]
         by_name = dict(fields)
-        http_1_0 = minor == b"0"
+        http_1_0 = line.http_1_0
         if len(by_name) != len(fields):
             _check_repeated(fields)
         _check_host(by_name.get(b"host"), http_1_0=http_1_0)
-        path, _, query = target.decode("ascii").partition("?")
-        if "%" in path:
-            path = _decode_path(path)
         connection = by_name.get(b"connection")
         expectation = by_name.get(b"expect")
         return RequestFacts(
-            RequestHead(method.decode("ascii"), path, query, tuple(fields), peer),
+            RequestHead(line.method, line.path, line.query, tuple(fields), peer),
             _body_length(by_name, http_1_0=http_1_0),
             not http_1_0 if connection is None else _keeps_alive(connection, http_1_0=http_1_0),
             http_1_0,
             None if expectation is None else expectation.lower(),
             by_name.get(b"content-encoding", b"identity").lower() not in _PLAIN_CODINGS,
         )
+
+    def _line(self, raw: bytes) -> _Line:
+        """Read the request line."""
+        first = raw[: raw.find(b"\n") + 1]
+        known = self._lines.get(first)
+        if known is not None:
+            return known
+        match = _REQUEST_LINE.match(raw)
+        if match is None:
+            raise _bad_request_line(raw)
+        method, target, minor = match.groups()
+        path, _, query = target.decode("ascii").partition("?")
+        if "%" in path:
+            path = _decode_path(path)
+        line = _Line(method.decode("ascii"), path, query, minor == b"0")
+        if len(first) <= _SHORT_LINE_BYTES:
+            if len(self._lines) >= _REMEMBERED_LINES:
+                self._lines.clear()
+            self._lines[first] = line
+        return line
 
     def _split(self, raw: bytes) -> list[tuple[bytes, bytes]]:
         fields: list[tuple[bytes, bytes]] = []

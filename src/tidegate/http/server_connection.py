@@ -21,8 +21,9 @@ from tidegate.domain.error_object import encode_error
 from tidegate.errors import ExpectationFailed, HeadersTooLarge, Overloaded, RequestTimeout, TidegateError
 from tidegate.http.deadlines import NEVER
 from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body
+from tidegate.http.header_lines import field_lines
 from tidegate.http.request_head import CHUNKED, RequestFacts, check_beginning
-from tidegate.http.response_head import CLOSE, field_lines, status_line
+from tidegate.http.response_head import CLOSE, OWNED, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange
 from tidegate.http.server_socket import Phase, ServerSocket
 from tidegate.http.server_state import ServerState
@@ -435,7 +436,7 @@ class ServerConnection(ServerSocket):
                 (
                     status_line(error.status),
                     self.state.date_line,
-                    field_lines(JSON_HEADERS),
+                    field_lines(JSON_HEADERS, OWNED),
                     b"content-length: %d\r\n" % len(body),
                     CLOSE,
                     b"\r\n",

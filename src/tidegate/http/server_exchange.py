@@ -14,8 +14,9 @@ from tidegate.domain.error_object import encode_error
 from tidegate.domain.units import Headers
 from tidegate.errors import InternalError, TidegateError
 from tidegate.http.framing import ChunkedReader, LengthReader
+from tidegate.http.header_lines import field_lines
 from tidegate.http.request_head import RequestFacts
-from tidegate.http.response_head import CLOSE, KEEP_ALIVE, field_lines, has_body, status_line
+from tidegate.http.response_head import CLOSE, KEEP_ALIVE, OWNED, has_body, status_line
 from tidegate.ports import ExchangeReceiver, RequestHead
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class ServerExchange:
     def _head(self, connection: ServerConnection, status: int, headers: Headers, *, length: int | None) -> bytes:
         if self._framing is not _UNDECIDED:
             raise AssertionError("the response has begun already: call respond(), or start() once")
-        lines = field_lines(headers)
+        lines = field_lines(headers, OWNED)
         first = status_line(status)
         framing = b""
         if not has_body(status):

@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.config.schema import Configuration
-from tidegate.domain.statistics import WorkerStatistics
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics
 from tidegate.domain.units import Secret
 from tidegate.errors import InternalError
 
@@ -43,6 +43,8 @@ class Start(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     log_format: str
     ledger_socket: str | None = None
     """Where the ledger process serves; None where none is needed."""
+    drained: tuple[str, ...] = ()
+    """Replicas and upstreams that an operator has taken out of service."""
 
 
 class EngineChanged(msgspec.Struct, frozen=True, tag=True):
@@ -72,13 +74,25 @@ class AbortReload(msgspec.Struct, frozen=True, tag=True):
     """Forget what was prepared."""
 
 
+class DrainReplicas(msgspec.Struct, frozen=True, tag=True):
+    """Keep exactly these replicas and upstreams out of service."""
+
+    names: tuple[str, ...]
+
+
+class GetLimits(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `LimitsReport`."""
+
+    request: int
+
+
 class Drain(msgspec.Struct, frozen=True, tag=True):
     """Finish what runs within `timeout_s`, interrupt the rest, flush, send `Drained` and exit."""
 
     timeout_s: float
 
 
-ToWorker = Start | EngineChanged | GetStatistics | PrepareReload | CommitReload | AbortReload | Drain
+ToWorker = Start | EngineChanged | GetStatistics | PrepareReload | CommitReload | AbortReload | DrainReplicas | GetLimits | Drain
 
 # ── to the supervisor ─────────────────────────────────────────────────────────
 
@@ -96,6 +110,12 @@ class StartRefused(msgspec.Struct, frozen=True, tag=True):
 class StatisticsReport(msgspec.Struct, frozen=True, tag=True):
     request: int
     statistics: WorkerStatistics
+
+
+class LimitsReport(msgspec.Struct, frozen=True, tag=True):
+    request: int
+    levels: tuple[LimitLevel, ...]
+    """The fullest first."""
 
 
 class ReloadPrepared(msgspec.Struct, frozen=True, tag=True):
@@ -118,7 +138,7 @@ class Drained(msgspec.Struct, frozen=True, tag=True):
     interrupted: int
 
 
-FromWorker = Ready | StartRefused | StatisticsReport | ReloadPrepared | ReloadRefused | ReloadCommitted | Drained
+FromWorker = Ready | StartRefused | StatisticsReport | LimitsReport | ReloadPrepared | ReloadRefused | ReloadCommitted | Drained
 
 # ── the channel ───────────────────────────────────────────────────────────────
 

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,15 +24,17 @@ from random import Random
 import msgspec
 import uvloop
 
+from tidegate.adapters.books.desk import Desk
 from tidegate.adapters.books.spent_before import Budgets, SpentBefore, spent_before, spent_since
 from tidegate.adapters.counting.process import bind
 from tidegate.adapters.engine import lifeline
 from tidegate.adapters.frame_server import FrameServer, Serve
-from tidegate.adapters.frames import LEASE, POST
+from tidegate.adapters.frames import BEGIN, LEASE, POST, STATUS
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.domain.leases import LeaseBatch
 from tidegate.errors import TidegateError
+from tidegate.node.ledger_link import LedgerStatus
 from tidegate.node.ledger_settings import BOOKS_VARIABLE, BUDGETS_VARIABLE
 from tidegate.node.log import configure_logging
 from tidegate.policy.metering.leases.ledger import LeaseLedger
@@ -105,14 +107,22 @@ async def serve(path: str, *, books: str | None, budgets: str | None, clock: Cal
     listener = bind(path)
     async with contextlib.AsyncExitStack() as stack:
         ledger = lease_ledger(clock=clock, is_first=is_first)
-        of_workers = None
+        of_workers = desk = None
         if books is not None and budgets is not None:
             begin(ledger, await _ask(spent_before, books, budgets), now=clock())  # with the books away, the process ends and is tried again
             if not is_first:
                 of_workers = partial(_ask, spent_since, books, budgets)
         kinds: dict[str, Serve] = {LEASE: LeaseDesk(ledger, clock=clock, of_workers=of_workers).answer}
         if books is not None:
-            kinds |= await _open_desk(books, stack)
+            kinds[BEGIN] = partial(_begin_added, ledger, books, clock)
+        if books is not None:
+            desk = _open_desk(books, stack)
+            kinds[POST] = desk.post
+
+        async def status(_: bytes) -> bytes:
+            return _encode(LedgerStatus(ledger.statistics(), None if desk is None else desk.statistics()))
+
+        kinds[STATUS] = status
         server = FrameServer(listener, kinds)
         threading.Thread(target=_watch_parent, args=(loop, leaving), name="lifeline", daemon=True).start()
         sys.stdout.write(msgspec.json.encode({"listening": path}).decode() + "\n")
@@ -122,7 +132,14 @@ async def serve(path: str, *, books: str | None, budgets: str | None, clock: Cal
     _take_away(path)
 
 
-async def _ask(question: Callable[..., list[SpentBefore]], books: str, budgets: str) -> list[SpentBefore]:
+async def _begin_added(ledger: LeaseLedger, books: str, clock: Callable[[], float], payload: bytes) -> bytes:
+    """Charge what was spent of budgets that a reload adds, before any worker leases of them; one that comes back goes on where it was."""
+    spent = await _ask(spent_before, books, payload)
+    begin(ledger, [each for each in spent if not ledger.has_counter(each.counter, each.spec)], now=clock())
+    return b""
+
+
+async def _ask(question: Callable[..., list[SpentBefore]], books: str, budgets: str | bytes) -> list[SpentBefore]:
     """Ask the books where budgets stand, in a thread."""
     from tidegate.adapters.books.opening import open_books
 
@@ -133,15 +150,14 @@ async def _ask(question: Callable[..., list[SpentBefore]], books: str, budgets: 
     return await asyncio.to_thread(read)
 
 
-async def _open_desk(books: str, stack: contextlib.AsyncExitStack) -> Mapping[str, Serve]:
-    """Serve the books too; they are imported only where they are kept."""
-    from tidegate.adapters.books.desk import Desk
+def _open_desk(books: str, stack: contextlib.AsyncExitStack) -> Desk:
+    """Serve the books too; their database is imported only where they are kept."""
     from tidegate.adapters.books.opening import open_books
 
     desk = Desk(lambda: open_books(books), clock=wall_clock)
     desk.start()
     stack.push_async_callback(desk.aclose)
-    return {POST: desk.post}
+    return desk
 
 
 def _was_left(path: str) -> bool:

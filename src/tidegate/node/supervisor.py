@@ -1,9 +1,9 @@
 """The process that `tidegate up` and `tidegate serve` become: it owns the sockets and every other process of the node.
 
-Order of the start: sockets, admin port, counting and ledger process, local engine, workers. Order of the end, at SIGINT or SIGTERM: not
-ready; workers drain (they need the others); then engine, counting and ledger process, admin port. A second signal ends everything
-at once. SIGHUP reloads the configuration, all or nothing. No process outlives this one: workers end with their control channel, the
-others with their standard input.
+Order of the start: sockets, admin port, counting, ledger and recorder process, local engine, workers. Order of the end, at SIGINT or
+SIGTERM: not ready; workers drain (they need the others); then engine, counting, ledger and recorder process, admin port. A second
+signal ends everything at once. SIGHUP reloads the configuration, all or nothing. No process outlives this one: workers end with their
+control channel, the others with their standard input.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.adapters.books.spent_before import Budgets
 from tidegate.adapters.counting.frames import MAX_SOCKET_PATH_BYTES
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.adapters.engine.supervisor import EngineSupervisor
@@ -28,15 +29,20 @@ from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.admin.server import AdminServer
 from tidegate.admin.view import CountingSnapshot, EngineSnapshot, NodePhase, NodeSnapshot, ReloadSnapshot
+from tidegate.analytics.asking import Asker
 from tidegate.config.reload import reload_obstacles
 from tidegate.config.schema import Configuration
-from tidegate.domain.statistics import WorkerStatistics
-from tidegate.errors import ConfigurationError, InternalError, TidegateError
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics
+from tidegate.errors import ConfigurationError, InternalError, PathNotFound, TidegateError
 from tidegate.node import control, sockets
 from tidegate.node.companion import Companion
 from tidegate.node.engine import engine_settings
 from tidegate.node.exits import Exit
-from tidegate.node.ledger_settings import LEDGER_POLICY, ledger_environment, needs_ledger
+from tidegate.node.ledger_link import LedgerLink, begin_budgets
+from tidegate.node.ledger_settings import LEDGER_POLICY, added_budgets, asks_books, budgets_of, ledger_environment, needs_ledger
+from tidegate.node.recorder_link import RECORDER_COMMAND, RecorderLink
+from tidegate.node.recorder_settings import is_recorder_wanted
+from tidegate.node.sampling_plan import sampling_plan
 from tidegate.node.state_directory import Endpoints, forget_endpoints, held, make_private, write_endpoints
 from tidegate.node.worker_link import WORKER_COMMAND
 from tidegate.node.worker_pool import WorkerPool, WorkerSlot
@@ -69,6 +75,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     worker_command: Sequence[str] = WORKER_COMMAND
     counting_command: Sequence[str] = (sys.executable, "-m", "tidegate.adapters.counting.process")
     ledger_command: Sequence[str] = (sys.executable, "-m", "tidegate.node.ledger")
+    recorder_command: Sequence[str] = RECORDER_COMMAND
 
 
 class Supervisor:
@@ -90,10 +97,13 @@ class Supervisor:
         self._counting: Companion | None = None
         self._pool: WorkerPool | None = None
         self._counter_socket: Path | None = None
-        self._ledger: Companion | None = None
+        self._ledger: LedgerLink | None = None
         self._ledger_socket: Path | None = None
-        self._started_at = 0.0
-        """Of the ledger process: seconds since the epoch."""
+        self._recorder: RecorderLink | None = None
+        self._api_url = ""
+        self._drained: tuple[str, ...] = ()
+        self._budgets = Budgets((), 0.0)
+        """What the ledger process was told."""
 
     def __repr__(self) -> str:
         return f"Supervisor({self._phase}, {self._pool.snapshots() if self._pool is not None else ()})"
@@ -130,7 +140,7 @@ class Supervisor:
             _LOG.warning("node.stop_forced running requests are cut")
             if self._pool is not None:
                 self._pool.kill()
-            for companion in (self._counting, self._ledger):
+            for companion in (self._counting, self._ledger, self._recorder):
                 if companion is not None:
                     companion.kill()
         self._stopping.set()
@@ -147,11 +157,44 @@ class Supervisor:
             phase=self._phase,
             started_at=self._options.started_at,
             workers=self._pool.snapshots() if self._pool is not None else (),
-            statistics=self._pool.statistics() if self._pool is not None else WorkerStatistics(ready=False),
+            statistics=self._pool_statistics(),
             engine=_engine_snapshot(self._engine_state),
             counting=self._counting_snapshot(),
+            ledger=self._ledger.snapshot() if self._ledger is not None else None,
+            recorder=self._recorder.snapshot() if self._recorder is not None else None,
+            spans=self._recorder.spans() if self._recorder is not None else None,
             reloads=self._reloads,
+            drained=self._drained,
         )
+
+    # ── what the console asks for ─────────────────────────────────────────────
+
+    @property
+    def configuration(self) -> Configuration:
+        return self._configuration
+
+    @property
+    def api_url(self) -> str:
+        return self._api_url
+
+    @property
+    def asker(self) -> Asker | None:
+        return self._recorder.asker if self._recorder is not None else None
+
+    async def limit_levels(self) -> tuple[LimitLevel, ...]:
+        return await self._pool.limit_levels() if self._pool is not None else ()
+
+    async def drain(self, name: str, *, drained: bool) -> None:
+        known = {upstream.name for upstream in (await self.snapshot()).statistics.upstreams}
+        known |= {each.replica for upstream in self._pool_statistics().upstreams for each in upstream.replicas}
+        if drained and name not in known:
+            raise PathNotFound(f"There is no upstream or replica {name[:64]!r}. GET /admin/upstreams names them.", param="name")
+        self._drained = tuple(sorted({*self._drained, name} if drained else {*self._drained} - {name}))
+        if self._pool is not None:
+            await self._pool.drain_replicas(self._drained)
+
+    def _pool_statistics(self) -> WorkerStatistics:
+        return self._pool.statistics() if self._pool is not None else WorkerStatistics(ready=False)
 
     # ── start and end ─────────────────────────────────────────────────────────
 
@@ -163,6 +206,8 @@ class Supervisor:
             companions = [tasks.create_task(self._start_counting().run(), name="counting")]
             if needs_ledger(self._configuration):
                 companions.append(tasks.create_task(self._start_ledger().run(), name="ledger"))
+            if is_recorder_wanted(self._configuration):
+                companions.append(tasks.create_task(self._start_recorder().run(), name="recorder"))
             chores = [
                 tasks.create_task(self._refresh_statistics(pool), name="statistics"),
                 tasks.create_task(self._pass_on_engine_changes(pool), name="engine-changes"),
@@ -198,6 +243,7 @@ class Supervisor:
             )
             return
         self._phase = NodePhase.RUNNING
+        self._api_url = endpoints.api
         await asyncio.to_thread(write_endpoints, self._state_directory, endpoints)
         _LOG.info("node.listening api=%s admin=%s workers=%d", endpoints.api, endpoints.admin, len(pool.slots))
         if self._options.on_listening is not None:
@@ -243,6 +289,7 @@ class Supervisor:
             counter_socket=None if self._counter_socket is None else str(self._counter_socket),
             log_format=str(self._options.log_format),
             ledger_socket=None if self._ledger_socket is None else str(self._ledger_socket),
+            drained=self._drained,
         )
 
     def _choose_counter_socket(self, cleanup: contextlib.ExitStack) -> Path:
@@ -263,15 +310,28 @@ class Supervisor:
         self._counting = Companion("counting", (*self._options.counting_command, *arguments))
         return self._counting
 
-    def _start_ledger(self) -> Companion:
+    def _start_ledger(self) -> LedgerLink:
         assert self._counter_socket is not None
         socket_path = self._ledger_socket = self._counter_socket.with_name("ledger.sock")
         arguments = ("--socket", str(socket_path), "--log-format", str(self._options.log_format))
-        self._started_at = wall_clock()
-        environment = ledger_environment(self._configuration, self._state_directory, started_at=self._started_at)
+        self._budgets = budgets_of(self._configuration, now=wall_clock())
+        environment = ledger_environment(self._configuration, self._state_directory, self._budgets)
         command = (*self._options.ledger_command, *arguments)
-        self._ledger = Companion("ledger", command, policy=LEDGER_POLICY, environment=environment)
+        self._ledger = LedgerLink(Companion("ledger", command, policy=LEDGER_POLICY, environment=environment), socket_path)
         return self._ledger
+
+    def _start_recorder(self) -> RecorderLink:
+        assert self._counter_socket is not None
+        socket_path = self._counter_socket.with_name("recorder.sock")
+        options = self._options
+        self._recorder = RecorderLink(
+            self._configuration,
+            socket_path,
+            sampled=lambda: sampling_plan(self._configuration, self._engine_state),
+            log_format=options.log_format,
+            command=options.recorder_command,
+        )
+        return self._recorder
 
     async def _start_engine(self) -> None:
         if not self._configuration.local_engine.enabled:
@@ -325,10 +385,25 @@ class Supervisor:
         if obstacles:
             raise ConfigurationError(" ".join(obstacles))
         prepared = await pool.prepare(update)
+        try:
+            await self._tell_ledger(update)
+        except TidegateError:
+            await pool.abort(prepared)
+            raise
         self._configuration = update  # before the commit: a worker that is restarted from here on starts with it
-        if self._ledger is not None:
-            self._ledger.will_know(ledger_environment(update, self._state_directory, started_at=self._started_at))
         await pool.commit(prepared)
+
+    async def _tell_ledger(self, update: Configuration) -> None:
+        """Have new budgets begin where they stand in the books, before any worker keeps them."""
+        if self._ledger is None:
+            return
+        assert self._ledger_socket is not None
+        budgets = budgets_of(update, now=wall_clock(), before=self._budgets)
+        added = added_budgets(budgets, self._budgets)
+        if added.rules and asks_books(update):
+            await begin_budgets(self._ledger_socket, added)
+        self._budgets = budgets
+        self._ledger.will_know(ledger_environment(update, self._state_directory, budgets))
 
 
 def _engine_snapshot(state: EngineState | None) -> EngineSnapshot | None:

@@ -15,7 +15,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.config.schema import Configuration
-from tidegate.domain.statistics import WorkerStatistics
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics
 from tidegate.errors import ConfigurationError, TidegateError
 from tidegate.node import control
 from tidegate.node.descriptors import allow_files, shortage, wanted_files
@@ -65,6 +65,11 @@ class Worker(Protocol):
         """Use what `prepare` gave (its type is the worker's own affair) for requests to come. Must not fail."""
 
     def set_engine(self, state: EngineState) -> None: ...
+    def drain_replicas(self, names: Collection[str]) -> None:
+        """Keep exactly these replicas and upstreams out of service, through reloads too."""
+
+    def limit_levels(self) -> tuple[LimitLevel, ...]: ...
+
     def statistics(self) -> WorkerStatistics: ...
 
     def begin_drain(self) -> None:
@@ -158,6 +163,10 @@ class WorkerProcess:
                 await self._channel.send(control.StatisticsReport(request, self._statistics()))
             case control.EngineChanged(state):
                 self._worker.set_engine(state)
+            case control.GetLimits(request):
+                await self._channel.send(control.LimitsReport(request, self._worker.limit_levels()))
+            case control.DrainReplicas(names):
+                self._worker.drain_replicas(names)
             case control.PrepareReload(request, configuration):
                 await self._prepare(request, configuration)
             case control.CommitReload(request):
@@ -267,6 +276,7 @@ async def serve(
     except ConfigurationError as error:
         await channel.send(control.StartRefused(error.message))
         return Exit.USAGE
+    worker.drain_replicas(start.drained)
     try:
         server = await listen(worker, start.configuration, listener)
     except (TidegateError, OSError) as error:

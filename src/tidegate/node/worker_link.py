@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tidegate.config.schema import Configuration
-from tidegate.domain.statistics import WorkerStatistics
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics
 from tidegate.errors import ConfigurationError
 from tidegate.node import control
 
@@ -26,7 +26,7 @@ COMMIT_S = 5.0
 
 WORKER_COMMAND = (sys.executable, "-m", "tidegate.node.worker")
 
-_Answer = control.StatisticsReport | control.ReloadPrepared | control.ReloadRefused | control.ReloadCommitted
+_Answer = control.StatisticsReport | control.LimitsReport | control.ReloadPrepared | control.ReloadRefused | control.ReloadCommitted
 
 
 class WorkerLink:
@@ -108,6 +108,14 @@ class WorkerLink:
         if isinstance(answer, control.StatisticsReport):
             self.statistics = answer.statistics
         return isinstance(answer, control.StatisticsReport)
+
+    async def limit_levels(self) -> tuple[LimitLevel, ...]:
+        """Ask how full limits are; nothing when the worker did not answer in time."""
+        try:
+            answer = await self._ask(control.GetLimits, STATISTICS_S)
+        except control.ControlError:
+            return ()
+        return answer.levels if isinstance(answer, control.LimitsReport) else ()
 
     async def prepare(self, configuration: Configuration) -> None:
         """Have it made ready; `ConfigurationError` with the worker's reason when it refuses."""

@@ -18,7 +18,7 @@ import msgspec
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.admin.view import WorkerSnapshot
 from tidegate.config.schema import Configuration
-from tidegate.domain.statistics import WorkerStatistics, retired, total
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics, fullness, retired, total
 from tidegate.errors import ConfigurationError, InternalError, TidegateError
 from tidegate.node import control
 from tidegate.node.companion import how_it_ended
@@ -221,6 +221,24 @@ class WorkerPool:
             except control.ControlError:
                 link.kill()
 
+    async def drain_replicas(self, names: tuple[str, ...]) -> None:
+        """Tell every worker what is out of service; one that does not listen is killed, and told at its restart."""
+        for link in self._links():
+            try:
+                await link.send(control.DrainReplicas(names))
+            except control.ControlError:
+                link.kill()
+
+    async def limit_levels(self) -> tuple[LimitLevel, ...]:
+        """Ask every worker how full limits are; of a counter that several know, the word of the one with the least left."""
+        fullest: dict[str, LimitLevel] = {}
+        for levels in await asyncio.gather(*(link.limit_levels() for link in self._links() if link.ready.is_set())):
+            for level in levels:
+                known = fullest.get(level.counter)
+                if known is None or level.left < known.left:
+                    fullest[level.counter] = level
+        return tuple(sorted(fullest.values(), key=fullness, reverse=True))
+
     async def refresh(self) -> None:
         """Ask every worker for its statistics."""
         await asyncio.gather(*(slot.refresh() for slot in self.slots))
@@ -234,10 +252,14 @@ class WorkerPool:
         failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if failed is None:
             return links
-        await asyncio.gather(*(link.abort() for link in links))
+        await self.abort(links)
         if isinstance(failed, TidegateError):
             raise failed
         raise InternalError(f"A worker could not prepare the configuration: {failed!r}.") from failed
+
+    async def abort(self, links: Sequence[WorkerLink]) -> None:
+        """Have those that prepared forget it."""
+        await asyncio.gather(*(link.abort() for link in links))
 
     async def commit(self, links: Sequence[WorkerLink]) -> None:
         """Have those that prepared use it. One that cannot is killed: its successor starts with the configuration."""

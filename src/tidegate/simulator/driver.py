@@ -168,6 +168,7 @@ class Client:
             path_argument=request.path_argument,
             feature=request.feature,
             session=request.session,
+            color=request.color,
         )
         self.flow = RequestFlow(facts, simulation.policies)
 

@@ -11,6 +11,7 @@ from random import Random
 import msgspec
 
 from tidegate.domain.limits import LimitRule
+from tidegate.domain.money import UnbilledColor
 from tidegate.domain.principal import Principal
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import ReplicaId, UpstreamName
@@ -124,6 +125,7 @@ class ScriptedRequest(msgspec.Struct, frozen=True):
     path_argument: str = ""
     feature: str = ""
     session: str = ""
+    color: str = ""
 
 
 class HealthReport(msgspec.Struct, frozen=True):
@@ -167,6 +169,7 @@ class Scenario(msgspec.Struct, frozen=True):
     forecast: Forecast | None = None
     """One that learns nothing, so that the next run of the scenario is like this one."""
     pricing: Pricing | None = None
+    unbilled: tuple[UnbilledColor, ...] = ()
     count_takes_s: float = 1 / 256
     lease_takes_s: float = 1 / 128
     """Until the next exchange with the store of shared limits is done."""
@@ -208,6 +211,7 @@ class Scenario(msgspec.Struct, frozen=True):
             degradation=self._degradation(),
             forecast=self.forecast,
             pricing=self.pricing,
+            unbilled=self.unbilled,
             classes=ClassHealth(wanted.classes) if wanted.classes else None,
         )
 

@@ -32,7 +32,9 @@ _LOG_TAIL_BYTES = 4000  # enough for a traceback and the lines before it
 
 
 class GatewayProcess:
-    """`tidegate serve` on free ports, with the local engine off unless `configuration` turns it on. Use as a context manager.
+    """`tidegate serve` on free ports, with local engine and tables of records off unless `configuration` turns them on.
+
+    Use as a context manager.
 
     `configuration` is the content of `tidegate.yaml`, without ports and state directory; `command` is what to run, if not this
     interpreter's Tidegate. The environment is inherited, without provider keys and proxies. Ending the context sends SIGTERM and
@@ -141,6 +143,7 @@ class GatewayProcess:
             "server": {"port": 0},
             "admin": {"port": 0},
             "local_engine": {"enabled": False},
+            "analytics": {"enabled": False},
         }
         self.configuration_path.write_text(json.dumps(_merged(fixed, self._configuration), indent=2))  # JSON is YAML too
         self._endpoints_path.unlink(missing_ok=True)

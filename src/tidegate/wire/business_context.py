@@ -1,5 +1,7 @@
 """What a client says about its business in `X-Business-Context`: `feature=code_completion; user_tier=vip`, or a JSON object.
 
+And the colour it gives its traffic in `X-Tidegate-Color`, so that tests can be told from customers.
+
 Read tolerantly, since it only describes: what cannot be read is left out, and never an error. Bounded, since it comes from clients: at
 most 16 members of 64 characters, none of them invisible. It stays with the gateway and is never sent to an upstream.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tidegate.domain.request import is_color
 from tidegate.wire import lenient
 
 MAX_MEMBERS = 16
@@ -31,6 +34,22 @@ def parse_business_context(value: bytes) -> dict[str, str]:
 def feature_of(value: bytes | None) -> str:
     """Give the feature that a request's header names; empty without one."""
     return parse_business_context(value).get("feature", "") if value is not None else ""
+
+
+def bounded_context(value: bytes) -> str:
+    """Give as much of the header as is ever read of it, for whoever reads it later."""
+    return value[:_MAX_BYTES].decode("utf-8", "replace")
+
+
+def color_of(value: bytes | None) -> str:
+    """Give the colour that the header `x-tidegate-color` names; empty without one, and for what is none.
+
+    It is taken whole or not at all: a part of it might be another colour, one that is not billed.
+    """
+    if value is None:
+        return ""
+    color = value.decode("latin-1")
+    return color if is_color(color) else ""
 
 
 def session_of(value: bytes | None) -> str:

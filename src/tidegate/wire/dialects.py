@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.domain.record import ServerTimes
 from tidegate.domain.request import Operation
 from tidegate.domain.units import Headers
 from tidegate.domain.upstream import UpstreamFailure
@@ -23,6 +24,7 @@ _MAX_ERROR_BODY_BYTES = 256 * 1024
 """A real error is a few hundred bytes; anything larger is a page, and not decoded."""
 _MAX_MEDIA_TYPE_CHARS = 60
 _FIRST_ERROR_STATUS = 400
+_MAX_DIGITS = 9
 
 
 class Rename(msgspec.Struct, frozen=True):
@@ -48,6 +50,8 @@ class Dialect(msgspec.Struct, frozen=True):
     """How a stream's usage is had: asked for with `stream_options.include_usage`, or it always comes."""
     request_id_header: bytes
     """Which response header carries the upstream's own id of the request."""
+    first_byte_time_header: bytes | None = None
+    """Which header of a stream says how many milliseconds the server took until its first output."""
     request_headers: Headers = ()
     """Sent with every request, unless the operator configured the same name."""
     renames: tuple[Rename, ...] = ()
@@ -68,6 +72,7 @@ _DASHSCOPE = Dialect(
     name="dashscope",
     usage="stream_options",
     request_id_header=b"x-request-id",
+    first_byte_time_header=b"req-cost-time",
     renames=(Rename(Operation.CHAT, "max_completion_tokens", "max_tokens"),),
     # Thinking is on by default for qwen3.5 and later, slow, and refused on some models' non-streaming calls: never leave it open.
     defaults=(Default(Operation.CHAT, "enable_thinking", b"false", frozenset({"thinking_budget", "reasoning_effort", "reasoning"})),),
@@ -107,6 +112,12 @@ def classify(dialect: Dialect, status: int, headers: Headers, body: bytes, *, no
         error = VendorError(message=_page_message(status, headers, empty=not body.strip()))
     wish = parse_retry_after(headers, now_epoch_s)
     return _failure(dialect, error, status=status, retry_after_s=wish)
+
+
+def first_byte_time(name: bytes, headers: Headers) -> ServerTimes | None:
+    """Read the header of a stream that says how long the server took until its first output, waiting included; None without it."""
+    value = next((value for each, value in headers if each == name), b"")
+    return ServerTimes(prefill_s=lenient.milliseconds(int(value))) if value.isdigit() and len(value) <= _MAX_DIGITS else None
 
 
 def classify_error_object(dialect: Dialect, error: object, status: int | None = None) -> UpstreamFailure:

@@ -23,6 +23,7 @@ class AnswerHead(msgspec.Struct, gc=False):
     error: object = None
     code: object = None
     message: object = None
+    timings: object = None
     has_vectors: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="data")
 
 

@@ -80,14 +80,14 @@ def limit_headers(state: LimitState) -> Headers:
     headers: list[tuple[bytes, bytes]] = []
     if requests is not None:
         headers += (
-            (b"x-ratelimit-limit-requests", b"%d" % requests.ceiling),
-            (b"x-ratelimit-remaining-requests", b"%d" % _remaining(requests)),
+            (b"x-ratelimit-limit-requests", str(requests.ceiling).encode("ascii")),
+            (b"x-ratelimit-remaining-requests", str(_remaining(requests)).encode("ascii")),
             (b"x-ratelimit-reset-requests", _reset_value(requests.reset_s)),
         )
     if tokens is not None:
         headers += (
-            (b"x-ratelimit-limit-tokens", b"%d" % tokens.ceiling),
-            (b"x-ratelimit-remaining-tokens", b"%d" % _remaining(tokens)),
+            (b"x-ratelimit-limit-tokens", str(tokens.ceiling).encode("ascii")),
+            (b"x-ratelimit-remaining-tokens", str(_remaining(tokens)).encode("ascii")),
             (b"x-ratelimit-reset-tokens", _reset_value(tokens.reset_s)),
         )
     policies = ", ".join([f'"{window.rule}";q={window.ceiling};w={window.span_s}' for window in state.windows])

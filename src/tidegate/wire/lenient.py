@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.domain.record import ServerTimes
 from tidegate.domain.usage import Usage
 
 
@@ -28,6 +29,8 @@ _ANY = msgspec.json.Decoder()
 _MAX_EXACT_DIGITS = 18
 MAX_COUNT: Final = 2**31 - 1
 """The largest count believed: above any context, and far below what sums, message encoders and databases cannot hold."""
+
+_DAY_MS: Final = 86_400_000
 
 
 def decode(text: bytes) -> object:
@@ -84,6 +87,19 @@ def read_usage(value: object) -> Usage | None:
         reasoning_tokens=count(member(value.get("completion_tokens_details"), "reasoning_tokens")),
         cache_write_tokens=_cache_writes(value),
     )
+
+
+def read_timings(value: object) -> ServerTimes | None:
+    """Lift the `timings` that llama.cpp's server adds to an answer (milliseconds); None when there are none in it."""
+    prefill_s, decode_s = milliseconds(member(value, "prompt_ms")), milliseconds(member(value, "predicted_ms"))
+    return None if prefill_s is None and decode_s is None else ServerTimes(prefill_s=prefill_s, decode_s=decode_s)
+
+
+def milliseconds(value: object) -> float | None:
+    """Read a duration in milliseconds, as seconds; None for what is none, or longer than a day."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _DAY_MS:
+        return None
+    return value / 1e3
 
 
 def _cache_writes(usage: dict[str, object]) -> int:

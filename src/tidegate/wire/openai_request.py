@@ -239,21 +239,44 @@ def _without_ambiguity(request: ParsedRequest) -> ParsedRequest | ClientError:
             f"The request body has {len(members)} members at its top level; at most {_MAX_MEMBERS} are taken. Send fewer."
         )
     body = request.body
-    plain = msgspec.json.encode(members)
-    if plain == body or (len(plain) < len(body) and (_is_spaced(body, members) or _is_plain(body, members))):
+    if _is_set_out(body, members) or _is_plain(body, members):
         return request
+    plain = msgspec.json.encode(members)
     for name, quoted in zip(_DECIDED_ON, _QUOTED, strict=True):
-        if plain.count(quoted) < request.body.count(quoted):
+        if plain.count(quoted) < body.count(quoted):
             return _refuse(name, "occurs more than once")
-    return msgspec.structs.replace(request, body=plain)
+    return _with_body(request, plain)
 
 
-def _is_spaced(body: bytes, members: dict[str, msgspec.Raw]) -> bool:
-    """Tell whether a body is these members as Python's `json.dumps` sets them out: a quicker look at a short body than `_is_plain`."""
+def _with_body(request: ParsedRequest, body: bytes) -> ParsedRequest:
+    return ParsedRequest(
+        operation=request.operation,
+        model=request.model,
+        body=body,
+        stream=request.stream,
+        wants_usage=request.wants_usage,
+        max_completion_tokens=request.max_completion_tokens,
+        choices=request.choices,
+        prompt_tokens_bound=request.prompt_tokens_bound,
+    )
+
+
+def _is_set_out(body: bytes, members: dict[str, msgspec.Raw]) -> bool:
+    """Tell whether a body is these members as nearly all clients set them out, compact or as Python's `json.dumps` does.
+
+    A quicker look at a short body than `_is_plain`: the members are put together again, and that must be the body.
+    """
     if len(body) > _SHORT_BYTES:
-        return False  # copying it three times takes longer than going through it
-    spaced = [b'"%b": %b' % (name.encode("utf-8"), bytes(raw)) for name, raw in members.items()]
-    return body == b"{%b}" % b", ".join(spaced)
+        return False  # copying it takes longer than going through it
+    is_spaced = body.startswith(b" ", len(next(iter(members))) + len('{"":'))
+    after_name, between = (b'": ', b', "') if is_spaced else (b'":', b',"')
+    pieces: list[bytes | msgspec.Raw] = []
+    before = b'{"'
+    for name, raw in members.items():
+        pieces += (before, name.encode("utf-8"), after_name, raw)
+        before = between
+    pieces.append(b"}")
+    return body == b"".join(pieces)
 
 
 def _is_plain(body: bytes, members: dict[str, msgspec.Raw]) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 
 from tidegate.domain.error_object import encode_error
 from tidegate.domain.outcome import FinishReason
+from tidegate.domain.record import ServerTimes
 from tidegate.domain.request import Operation
 from tidegate.domain.upstream import FailureScope, UpstreamFailure
 from tidegate.domain.usage import Usage
@@ -42,6 +43,7 @@ class Answer(msgspec.Struct, frozen=True):
     failure: UpstreamFailure | None = None
     response_id: str | None = None
     response_model: str | None = None
+    server_times: ServerTimes | None = None
 
 
 def most_telling(known: str | None, seen: str | None) -> str | None:
@@ -80,6 +82,7 @@ def read_answer(operation: Operation, body: bytes, dialect: Dialect) -> Answer:
             generation_failed() if finish_reason == _GENERATION_FAILED else None,
             identity(head.id),
             identity(head.model),
+            lenient.read_timings(head.timings) if head.timings is not None else None,
         )
     fields = {"error": head.error, "code": head.code, "message": head.message}
     if has_answer:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidegate.domain.outcome import FinishReason
+from tidegate.domain.record import ServerTimes
 from tidegate.domain.request import Operation
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
@@ -74,6 +75,7 @@ class StreamCodec:
         "output_started",
         "response_id",
         "response_model",
+        "server_times",
         "text_bytes",
         "usage",
     )
@@ -107,6 +109,7 @@ class StreamCodec:
         self.response_id: str | None = None
         self.response_model: str | None = None
         self.created: int | None = None
+        self.server_times: ServerTimes | None = None
 
     @property
     def complete(self) -> bool:
@@ -168,17 +171,18 @@ class StreamCodec:
 
     def _relay_short(self, chunk: bytes) -> bytes | None:
         """Relay whole one-line events that carry nothing but output; None sends the chunk the long way, with nothing changed."""
-        blank = b"\n\n" if chunk.endswith(b"\n\n") else b"\r\n\r\n"
+        has_cr = b"\r" in chunk
+        blank = b"\r\n\r\n" if has_cr else b"\n\n"
         if not chunk.startswith(_PREFIX) or not chunk.endswith(blank):
             return None
-        newlines = chunk.count(b"\n")
-        if chunk.count(b"\r") != (0 if blank == b"\n\n" else newlines):
-            return None
-        if newlines == 2:  # noqa: PLR2004  one event: its line end and its blank line
+        if not has_cr and chunk.find(b"\n") == len(chunk) - len(blank):  # one event, as nearly always: counting costs more
             relayed = self._glance(chunk)
             if relayed is not None:
                 self.chunks += 1
             return relayed
+        newlines = chunk.count(b"\n")
+        if has_cr and chunk.count(b"\r") != newlines:
+            return None
         events = chunk[: -len(blank)].split(blank)
         if newlines != 2 * len(events):
             return None
@@ -264,6 +268,9 @@ class StreamCodec:
             self.created = created if self.created is None and isinstance(created, int) else self.created
         reported = lenient.read_usage(content.get("usage"))
         self.usage = reported or self.usage
+        timings = content.get("timings")
+        if timings is not None:
+            self.server_times = lenient.read_timings(timings)
         choices = content.get("choices")
         choices = choices if isinstance(choices, list) else []
         reasons = [lenient.text(lenient.member(choice, "finish_reason")) for choice in choices]

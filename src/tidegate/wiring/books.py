@@ -72,11 +72,11 @@ class BookKeeper:
         self._journal.post(Hold(operation, moved + 1, TenantId(_clean(tenant)), amount, at, at + self._hold_expiry_s))
 
     def end(self, record: RequestRecord) -> None:
-        """Settle each attempt that used or cost something; release what is held for a request that did neither."""
+        """Settle each attempt that used or cost something; release what is held for one that did neither, or is not billed."""
         operation = self._operation(record.request_id, record.started_at)
         moved = self._held.pop(operation, 0)
         settled = False
-        for entry in settlements(record, operation):
+        for entry in () if record.unbilled else settlements(record, operation):
             settled = True
             self._journal.post(entry)
         if moved and not settled:

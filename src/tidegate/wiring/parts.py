@@ -22,6 +22,7 @@ from tidegate.domain.upstream import (
     Pool,
     PoolStatus,
     Replica,
+    ReplicaPhase,
     ReplicaStatus,
     Route,
     Target,
@@ -196,6 +197,7 @@ def upstream_figures(replicas: Sequence[ReplicaStatus], pool: PoolStatus) -> tup
     levels = {
         "in_flight": float(sum(status.in_flight for status in replicas)),
         "replicas": float(len(replicas)),
+        "replicas_drained": float(sum(status.phase is ReplicaPhase.DRAINED for status in replicas)),
         "replicas_available": float(sum(status.available for status in replicas)),
         "breaker_open": float(phases.count(BreakerPhase.OPEN)),
         "breaker_soft_open": float(phases.count(BreakerPhase.SOFT_OPEN)),

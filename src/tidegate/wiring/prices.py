@@ -1,4 +1,4 @@
-"""What wiring makes of `prices` and `budgets`: the price book, what answers by it, and budgets as limits on cost."""
+"""What wiring makes of `prices`, `budgets` and `unbilled`: the price book, what answers by it, and budgets as limits on cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.config.schema import Configuration
 from tidegate.config.schema_prices import ModelPriceSection, MoneyBudgetSection, TimeWindowSection
 from tidegate.config.scopes import matches_of
 from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource
-from tidegate.domain.money import EVERY_DAY, HybridPlan, Price, PriceBook, PriceEntry, PriceTier, TimeWindow
+from tidegate.domain.money import EVERY_DAY, HybridPlan, Price, PriceBook, PriceEntry, PriceTier, TimeWindow, UnbilledColor
 from tidegate.policy.metering.pricing import Pricing
 
 
@@ -36,6 +36,11 @@ def price_book_of(configuration: Configuration) -> PriceBook:
             for terms in prices.hybrid
         ),
     )
+
+
+def unbilled_colors(configuration: Configuration) -> tuple[UnbilledColor, ...]:
+    """Give the traffic that nobody pays for."""
+    return tuple(UnbilledColor(each.color, each.tenant) for each in configuration.unbilled)
 
 
 def budget_rules(configuration: Configuration) -> tuple[LimitRule, ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -24,15 +24,15 @@ from tidegate.adapters.keys.watcher import KeyWatcher
 from tidegate.adapters.metrics.estimate_errors import EstimateErrors
 from tidegate.adapters.metrics.figures import figures
 from tidegate.adapters.metrics.tally import RecordTally
+from tidegate.adapters.records.audit import AuditSettings, BodyRecorder
 from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
 from tidegate.adapters.records.lines import LogFormat
-from tidegate.adapters.records.sink import LogSink
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.config.environment import LOCAL
 from tidegate.config.schema import Configuration
 from tidegate.domain.books import INCARNATION_CHARS
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.statistics import UpstreamStatistics, WorkerStatistics
+from tidegate.domain.statistics import LimitLevel, UpstreamStatistics, WorkerStatistics
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
 from tidegate.domain.upstream import ReplicaPhase, ReplicaStatus
 from tidegate.errors import ConfigurationError
@@ -50,6 +50,7 @@ from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import Application, UpstreamRequest
 from tidegate.wire.dialects import DIALECTS
+from tidegate.wire.trace_context import share_threshold
 from tidegate.wiring.books import WorkerBooks, worker_books
 from tidegate.wiring.health import Lookout, WatchPlan, watch_plan
 from tidegate.wiring.leases import WorkerLimits, worker_limits
@@ -76,7 +77,8 @@ from tidegate.wiring.parts import (
     upstream_figures,
     upstream_headers,
 )
-from tidegate.wiring.prices import pricing_of
+from tidegate.wiring.prices import pricing_of, unbilled_colors
+from tidegate.wiring.records import audit_figures, audit_settings, body_recorder, request_recorder
 from tidegate.wiring.reserve import forecast_figures, forecast_of
 from tidegate.wiring.streams import leave_policies, other_workers, peer_socket, stream_figures, stream_settings
 
@@ -102,6 +104,7 @@ class Prepared(msgspec.Struct, frozen=True):
     tokens: TokenKeys | None
     counter: TokenCountService
     watch: WatchPlan
+    audit: AuditSettings
 
 
 class LiveWorker:
@@ -116,6 +119,7 @@ class LiveWorker:
         sockets: Path | None,
         counter: ProcessTokenCounter | None,
         recorder: JsonLinesRecorder,
+        bodies: BodyRecorder,
         limits: WorkerLimits,
         books: WorkerBooks | None = None,
     ) -> None:
@@ -125,12 +129,14 @@ class LiveWorker:
         self._limits = Limiter(limits.source)
         self._counter = counter
         self._recorder = recorder
+        self._bodies = bodies
         self._tally = RecordTally()
         self._coefficients = Coefficients()
         self._estimate_errors = EstimateErrors()
         self._keys = KeySnapshot({}, version=0)
         self._keys_arrived = asyncio.Event()
         self._watcher = KeyWatcher(state_directory / KEYS_FILE, loop=asyncio.get_running_loop(), on_snapshot=self._adopt_keys)
+        self._drained: tuple[str, ...] = ()
         self._engine: EngineState | None = None
         self._engine_pool: UpstreamPool | None = None
         self._gateway: Gateway | None = None
@@ -210,8 +216,10 @@ class LiveWorker:
             commit_after_s=configuration.streams.commit_after_s,
             coefficients=self._coefficients,
             pricing=pricing_of(configuration),
+            unbilled=unbilled_colors(configuration),
             forecast=forecast_of(configuration.reserve, before=before.forecast if before is not None else None),
         )
+        audit = audit_settings(configuration)
         tokens = await token_keys(configuration)
         counter = self._count_service(configuration, table)
         authenticator = CachedAuthenticator(keys=self._keys, wall_clock=wall_clock, tokens=tokens, limits=limits_resolver(configuration))
@@ -221,13 +229,15 @@ class LiveWorker:
             authenticator=authenticator,
             counter=counter,
             recorder=self,
+            auditor=self._bodies if audit.rules.keep_something else None,
             wall_clock=wall_clock,
             streams=stream_settings(configuration.streams),
             leases=self._shared_limits.keeper,
             costs=self._books.keeper if self._books is not None else None,
             calibration=Calibration(self._coefficients, counter, lambda: self.gateway.tasks, self._estimate_errors.observe),
+            trace_threshold=share_threshold(configuration.tracing.sent_ratio),
         )
-        return Prepared(configuration, services, pools, authenticator, tokens, counter, watch_plan(configuration))
+        return Prepared(configuration, services, pools, authenticator, tokens, counter, watch_plan(configuration), audit)
 
     def commit(self, prepared: Prepared) -> None:
         retired, self._active = self._active, prepared
@@ -236,7 +246,10 @@ class LiveWorker:
         self._tally.allow(routes=[route.pattern for route in routes], upstreams=upstreams)
         self._limits.configure(limit_rules_of(prepared.configuration))
         prepared.authenticator.adopt_keys(self._keys)  # keys may have changed since it was prepared
+        self._bodies.configure(prepared.audit)
+        self._recorder.mask_causes(prepared.audit.redacted)
         self.gateway.replace_services(prepared.services)
+        prepared.services.policies.fleet.drain(self._drained)
         if self._lookout is not None:
             self._lookout.commit(prepared.watch, prepared.services.policies.fleet)
         if self._engine is not None:
@@ -266,6 +279,13 @@ class LiveWorker:
         ready = state.phase is EnginePhase.READY
         present = state.phase not in (EnginePhase.FAILED, EnginePhase.STOPPED)
         self.gateway.services.policies.fleet.mark(LOCAL_REPLICA, present=present, warm=ready, last_error=state.last_error)
+
+    def drain_replicas(self, names: Collection[str]) -> None:
+        self._drained = tuple(names)
+        self.gateway.services.policies.fleet.drain(self._drained)
+
+    def limit_levels(self) -> tuple[LimitLevel, ...]:
+        return self._limits.levels(now=time.monotonic())
 
     def record(self, record: RequestRecord) -> None:
         """Implement `ports.Recorder`: count it for the metrics, and hand it to the writer."""
@@ -316,8 +336,9 @@ class LiveWorker:
         if self._lookout is not None:
             levels |= self._lookout.levels()
             counters |= self._lookout.counters()
-        levels |= self._shared_limits.levels()
-        counters |= self._shared_limits.counters()
+        for part_levels, part_counters in (audit_figures(self._bodies), (self._shared_limits.levels(), self._shared_limits.counters())):
+            levels |= part_levels
+            counters |= part_counters
         if self._books is not None:
             levels |= self._books.levels()
             counters |= self._books.counters()
@@ -343,7 +364,7 @@ class LiveWorker:
             await self._lookout.aclose()
         await self.gateway.aclose()
         await asyncio.to_thread(self._watcher.close)
-        await asyncio.to_thread(self._recorder.close)
+        await asyncio.gather(asyncio.to_thread(self._recorder.close), asyncio.to_thread(self._bodies.close))
         if self._shared_limits.keeper is not None:
             await self._shared_limits.keeper.aclose()
         if self._books is not None:
@@ -398,7 +419,7 @@ class LiveWorker:
             if self._lookout is not None:
                 _add(counters, self._lookout.upstream_counters(name))
             ready = any(status.phase in (ReplicaPhase.READY, ReplicaPhase.UNUSED) for status in statuses)
-            upstreams.append(UpstreamStatistics(name, ready, upstream_detail(statuses), levels, counters))
+            upstreams.append(UpstreamStatistics(name, ready, upstream_detail(statuses), levels, counters, tuple(statuses)))
         return tuple(upstreams)
 
 
@@ -414,18 +435,6 @@ async def open_worker(
     ledger_socket: Path | None = None,
 ) -> LiveWorker:
     """Build one worker; raises `ConfigurationError` for what a person must mend."""
-    records = configuration.records
-    recorder = JsonLinesRecorder(
-        Path(records.directory) if records.directory is not None else state_directory / "records",
-        worker=index,
-        spill_directory=Path(tempfile.gettempdir()),
-        max_file_bytes=records.max_file_bytes,
-        keep_files=records.keep_files,
-        queue_records=records.queue_records,
-        sink=LogSink(),
-        log_format=log_format,
-        clock=wall_clock,
-    )
     counter = None
     if counter_socket is not None:
         counter = ProcessTokenCounter(str(counter_socket), max_body_bytes=configuration.server.max_body_bytes)
@@ -436,7 +445,8 @@ async def open_worker(
         state_directory=state_directory,
         sockets=None if counter_socket is None else counter_socket.parent,  # a directory whose paths are short enough for sockets
         counter=counter,
-        recorder=recorder,
+        recorder=request_recorder(configuration, state_directory, worker=index, log_format=log_format),
+        bodies=body_recorder(configuration, state_directory, worker=index, log_format=log_format),
         limits=worker_limits(configuration, ledger_socket, incarnation=incarnation, workers=workers),
         books=worker_books(configuration, ledger_socket, state_directory, incarnation=incarnation, worker=index, workers=workers),
     )

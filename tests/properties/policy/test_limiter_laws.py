@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.domain.limits import CounterSpec, Demand, LimitMode, LimitRule, LimitSubject, Meter, Resource, Scope, ScopeMatch, StoreDown
+from tidegate.domain.demand import Demand
+from tidegate.domain.limits import CounterSpec, LimitMode, LimitRule, LimitSubject, Meter, Resource, Scope, ScopeMatch, StoreDown
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import KeyId, ModelName, TenantId, UserId
 from tidegate.policy.metering.limiter import Limiter, counter_name

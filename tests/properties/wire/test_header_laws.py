@@ -14,7 +14,15 @@ from tidegate.wire.headers import (
     retry_after_value,
     upstream_request_headers,
 )
-from tidegate.wire.trace_context import TraceContext, clean_request_id, parse_traceparent
+from tidegate.wire.trace_context import (
+    TraceContext,
+    attempt_span_id,
+    clean_request_id,
+    for_attempt,
+    is_in_share,
+    parse_traceparent,
+    share_threshold,
+)
 
 NAMES = st.sampled_from(
     [
@@ -87,6 +95,29 @@ def test_law_a_written_traceparent_reads_back(trace_id: str, span_id: str, flags
 
     expected = None if int(trace_id, 16) == 0 or int(span_id, 16) == 0 else TraceContext(trace_id, span_id, flags)
     assert expected == back
+
+
+@given(st.from_regex(r"[0-9a-f]{32}", fullmatch=True), st.from_regex(r"[0-9a-f]{14}[1-9a-f]{2}", fullmatch=True), st.integers(1, 10_000))
+def test_law_an_attempt_sends_the_span_that_a_reader_of_the_record_works_out(trace_id: str, span_id: str, attempt: int) -> None:
+    """Its header differs from the request's in that and in nothing else."""
+    context = TraceContext(trace_id, "1" * 16, 1)
+
+    assert context.child(attempt_span_id(span_id, attempt)) == for_attempt(context.child(span_id), attempt)
+
+
+@given(st.from_regex(r"[0-9a-f]{16}", fullmatch=True))
+def test_law_the_spans_of_255_attempts_and_their_request_differ(span_id: str) -> None:
+    """No retry policy allows so many."""
+    assert 256 == len({span_id, *(attempt_span_id(span_id, attempt) for attempt in range(1, 256))})
+
+
+@given(st.from_regex(r"[0-9a-f]{32}", fullmatch=True), st.floats(0, 1), st.floats(0, 1))
+def test_law_a_larger_share_holds_a_smaller_one(trace_id: str, one: float, other: float) -> None:
+    """And the ratio is what part of the last 56 bits is in it."""
+    smaller, larger = sorted((one, other))
+
+    assert is_in_share(trace_id, share_threshold(larger)) or not is_in_share(trace_id, share_threshold(smaller))
+    assert (int(trace_id[18:], 16) >= round((1.0 - one) * 2**56)) == is_in_share(trace_id, share_threshold(one))
 
 
 @given(st.binary(max_size=200))

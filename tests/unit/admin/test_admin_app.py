@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from tidegate.adapters.keys.store import KeyStore
-from tidegate.adapters.metrics.estimate_errors import EstimateErrors
+from tidegate.adapters.metrics.estimate_errors import MAX_SERIES, EstimateErrors
 from tidegate.adapters.metrics.figures import figures
 from tidegate.adapters.metrics.tally import RecordTally
 from tidegate.admin import reference
-from tidegate.admin.app import MAX_BODY_BYTES, AdminApp
+from tidegate.admin.app import AdminApp
+from tidegate.admin.exchange import MAX_BODY_BYTES
 from tidegate.admin.metrics import METRICS, Kind
-from tidegate.admin.view import CountingSnapshot, EngineSnapshot, NodePhase, NodeSnapshot, WorkerSnapshot
+from tidegate.admin.view import (
+    BooksSnapshot,
+    CountingSnapshot,
+    EngineSnapshot,
+    LedgerSnapshot,
+    NodePhase,
+    NodeSnapshot,
+    RecorderSnapshot,
+    WorkerSnapshot,
+)
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.statistics import UpstreamStatistics, WorkerStatistics
 from tidegate.domain.usage import Evidence, Usage
 
 NOW = 1_700_000_000.0
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 WORKER = WorkerSnapshot(index=0, phase="ready", pid=1, restarts=0, responsive=True, serving=True)
 ENGINE = EngineSnapshot(phase="ready", pid=2, restarts=1, cold_ttft_s=0.5, warm_ttft_s=0.1, last_error=None)
 NODE = NodeSnapshot(version="1", phase=NodePhase.RUNNING, started_at=NOW, workers=(WORKER,), engine=ENGINE)
@@ -123,6 +136,7 @@ def busy_node() -> NodeSnapshot:
             duration_s=0.2,
             ttft_s=0.1,
             upstream_s=0.19,
+            trace_id=TRACE,
             route="q*",
             upstream="vllm",
             usage=usage,
@@ -137,7 +151,13 @@ def busy_node() -> NodeSnapshot:
     statistics = WorkerStatistics(
         requests=tally.statistics(), levels=flat, counters=counters, upstreams=(upstream,), estimate_errors=errors.statistics()
     )
-    return msgspec.structs.replace(NODE, statistics=statistics, counting=CountingSnapshot(running=True, restarts=0))
+    return msgspec.structs.replace(
+        NODE,
+        statistics=statistics,
+        counting=CountingSnapshot(running=True, restarts=0),
+        recorder=RecorderSnapshot(running=True, restarts=1, responsive=True, store_available=True, rows=3, lag_s=2.5),
+        ledger=LedgerSnapshot(running=True, restarts=0, responsive=True, leased_units=9, books=BooksSnapshot(trouble="the disk is full")),
+    )
 
 
 class _AnyKey(dict[str, float]):
@@ -192,7 +212,22 @@ def test_counts_and_distributions_are_those_of_the_records(admin: Admin) -> None
     assert 'tidegate_request_duration_seconds_bucket{le="0.25",route="q*"} 1.0' in page
     assert 'tidegate_request_duration_seconds_bucket{le="+Inf",route="q*"} 1.0' in page
     assert 'tidegate_request_duration_seconds_sum{route="q*"} 0.2' in page
+    assert 'tidegate_tpot_seconds_bucket{le="0.05",route="q*"} 1.0' in page
+    assert 'tidegate_tpot_seconds_sum{route="q*"} 0.05' in page
     assert 'tidegate_reservation_tokens{state="held"} 1.0' in page
+
+
+def test_the_other_processes_are_shown(admin: Admin) -> None:
+    """Recorder and ledger process by their figures, and nothing of them where a node has none."""
+    admin.node.shown = busy_node()
+    page = admin.client.get("/metrics").text
+    assert "tidegate_recorder_rows_total 3.0" in page
+    assert "tidegate_recorder_lag_seconds 2.5" in page
+    assert "tidegate_ledger_lease_units 9.0" in page
+    assert "tidegate_books_up 0.0" in page
+    admin.node.shown = NODE
+    without = admin.client.get("/metrics").text
+    assert not re.search("^tidegate_(recorder|ledger|books)_", without, re.MULTILINE)
 
 
 def test_openmetrics_is_given_to_those_who_ask(admin: Admin) -> None:
@@ -200,6 +235,64 @@ def test_openmetrics_is_given_to_those_who_ask(admin: Admin) -> None:
     answer = admin.client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
+
+
+def test_times_carry_the_trace_of_a_request_in_each_bucket(admin: Admin) -> None:
+    """Of the bucket that it is in and no other; in the format that has room for it."""
+    admin.node.shown = busy_node()
+    page = admin.client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}).text
+    exemplars = {
+        (sample.name, sample.labels["le"]): (sample.exemplar.labels, sample.exemplar.value, float(sample.exemplar.timestamp))
+        for family in openmetrics_families(page)  # type: ignore[no-untyped-call]  # it has no annotations
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    assert {
+        ("tidegate_request_duration_seconds_bucket", "0.25"): ({"trace_id": TRACE}, 0.2, NOW + 0.2),
+        ("tidegate_ttft_seconds_bucket", "0.1"): ({"trace_id": TRACE}, 0.1, NOW + 0.2),
+        ("tidegate_tpot_seconds_bucket", "0.05"): ({"trace_id": TRACE}, 0.05, NOW + 0.2),
+        ("tidegate_gateway_overhead_seconds_bucket", "0.025"): ({"trace_id": TRACE}, pytest.approx(0.01), NOW + 0.2),
+    } == exemplars
+
+
+def test_ten_thousand_invented_names_add_no_series(admin: Admin) -> None:
+    """Whatever of a request a client may name: model, tenant, user, feature, colour, context; and what an upstream calls itself."""
+    tally, errors = RecordTally(routes=["q*"], upstreams=["vllm"]), EstimateErrors()
+    counts = []
+    for number in range(10_000):
+        word = f"invented-{number}"
+        record = RequestRecord(
+            request_id=word,
+            started_at=NOW,
+            operation="chat" if number % 2 else word,
+            outcome=Outcome.OK,
+            status=200,
+            duration_s=0.2,
+            key_id=word,
+            tenant=word,
+            user=word,
+            tier=word,
+            model=word,
+            upstream=word,
+            upstream_model=word,
+            feature=word,
+            color=word,
+            route="q*" if number % 2 else word,
+            finish_reason=word,
+            price_version=word,
+            business_context=f"feature={word}",
+            usage=Usage(prompt_tokens=1),
+        )
+        tally.record(record)
+        errors.observe("q*", word, counted=1, estimated=1, reported=1)
+        if number in (2 * MAX_SERIES, 9_999):
+            statistics = WorkerStatistics(requests=tally.statistics(), estimate_errors=errors.statistics())
+            admin.node.shown = msgspec.structs.replace(NODE, statistics=statistics)
+            page = admin.client.get("/metrics").text
+            counts.append(len([line for line in page.splitlines() if not line.startswith("#")]))
+    assert counts[0] == counts[1]
+    named = {line.partition("{")[0] for line in page.splitlines() if "invented" in line}
+    assert named <= {f"tidegate_estimate_error_ratio_{part}" for part in ("bucket", "count", "sum")}  # the first of them, by what answered
 
 
 def test_metric_names_follow_the_rules() -> None:

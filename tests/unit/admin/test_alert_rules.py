@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-
-from tidegate.adapters.metrics.tally import PROMPT_BOUNDS
-from tidegate.admin.metrics import METRICS, Kind
+from tests.unit.admin.promql import faults, metrics_in
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -20,7 +18,7 @@ RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load((FOLDER / "tidegate.rules.yaml").read_text())["groups"] for rule in group["rules"]
 ]
 ALERTS = [rule["alert"] for rule in RULES if "alert" in rule]
-_METRIC = re.compile(r"(?<![\w:])tidegate_\w+")
+_RECORDED = re.compile(r"[a-z]+:tidegate_\w+:\w+|tidegate:\w+:\w+")
 
 
 @pytest.mark.parametrize("arguments", [("check", "rules", "tidegate.rules.yaml"), ("test", "rules", "tidegate.rules.test.yaml")])
@@ -33,27 +31,46 @@ def test_prometheus_finds_the_rules_right(arguments: tuple[str, ...]) -> None:
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
-def test_every_metric_in_a_rule_exists() -> None:
-    """Under the names by which Prometheus sees them; a rule over a metric that was renamed never fires."""
-    exposed = {spec.name for spec in METRICS if spec.kind is not Kind.HISTOGRAM}
-    exposed |= {f"{spec.name}_{part}" for spec in METRICS if spec.kind is Kind.HISTOGRAM for part in ("bucket", "count", "sum")}
-    read = {name for rule in RULES for name in _METRIC.findall(rule["expr"])}
-    assert read
-    assert read <= exposed
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_reads_what_there_is(rule: dict[str, Any]) -> None:
+    """Metrics, labels, buckets and outcomes of the page, and series that are recorded; a rule over anything else never fires."""
+    recorded = {one["record"] for one in RULES if "record" in one}
+    assert [] == faults(rule["expr"])
+    series = set(_RECORDED.findall(rule["expr"]))
+    assert metrics_in(rule["expr"]) or series
+    assert series <= recorded
 
 
-def test_the_bound_of_long_prompts_is_a_bucket() -> None:
-    """A bucket that does not exist would be an empty series."""
-    (bound,) = {float(bound) for rule in RULES for bound in re.findall(r'le="([^"]+)"', rule["expr"])}
-    assert bound in PROMPT_BOUNDS
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("tidegate_request_total", "no metric tidegate_request_total"),
+        ('tidegate_requests_total{tenant="a"}', "tidegate_requests_total has no label tenant"),
+        ('tidegate_ttft_seconds_bucket{le="0.51"}', "tidegate_ttft_seconds_bucket has no bucket 0.51"),
+        ('tidegate_requests_total{outcome=~"ok|failing_.*"}', "no outcome failing_.*"),
+        ("sum by (tenant) (rate(tidegate_requests_total[5m]))", "nothing has the label tenant"),
+    ],
+)
+def test_a_rule_that_could_never_fire_is_found(expression: str, fault: str) -> None:
+    """The check itself is checked."""
+    assert [fault] == faults(expression)
 
 
 def test_every_alert_is_tested_and_explained() -> None:
-    """It has a case in which it fires, and a heading in docs/alerts.md to which its annotation leads."""
+    """It has a case in which it fires and one in which it does not, and a heading in docs/alerts.md to which its annotation leads."""
     tested = yaml.safe_load((FOLDER / "tidegate.rules.test.yaml").read_text())["tests"]
-    fires = {case["alertname"] for test in tested for case in test["alert_rule_test"] if case["exp_alerts"]}
-    assert fires == set(ALERTS)
+    cases = [case for test in tested for case in test["alert_rule_test"]]
+    assert set(ALERTS) == {case["alertname"] for case in cases if case["exp_alerts"]}
+    assert set(ALERTS) == {case["alertname"] for case in cases if not case["exp_alerts"]}
     headings = re.findall(r"^### (\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
     assert headings == ALERTS
     runbooks = [rule["annotations"]["runbook"] for rule in RULES if "alert" in rule]
     assert runbooks == [f"docs/alerts.md#{alert.lower()}" for alert in ALERTS]
+
+
+def test_a_node_that_is_well_has_all_that_alerts_read() -> None:
+    """Silence about series that are not there would prove nothing."""
+    [well] = [test for test in yaml.safe_load((FOLDER / "tidegate.rules.test.yaml").read_text())["tests"] if "is well" in test["name"]]
+    assert ALERTS == [case["alertname"] for case in well["alert_rule_test"] if not case["exp_alerts"]]
+    read = {name for rule in RULES for name in metrics_in(rule["expr"])}
+    assert read <= {name for series in well["input_series"] for name in metrics_in(series["series"])}

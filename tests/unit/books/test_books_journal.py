@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -246,6 +247,55 @@ def test_a_file_that_cannot_be_written_keeps_entries_in_memory(tmp_path: Path, c
     with pytest.MonkeyPatch.context() as monkeypatch:
         asyncio.run(run(monkeypatch))
     assert "books.lost entries=" in caplog.text
+
+
+class HangingFile(SpillFile):
+    """On a disk that answers only when it is let."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked = threading.Event()
+        self.answers = threading.Event()
+
+    def append(self, payloads: Sequence[bytes]) -> None:
+        self.asked.set()
+        self.answers.wait(ENOUGH_S)
+        super().append(payloads)
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What it was to take, and what waited behind that, is counted as lost, and told."""
+    file = HangingFile(tmp_path / "j.spill")
+
+    async def run() -> None:
+        journal = Journal(str(tmp_path / "l.sock"), spill=file, rng=Random(1))
+        journal.start()
+        journal.post(settle(1))
+        await until(file.asked.is_set)
+        journal.post(settle(2))
+        async with asyncio.timeout(ENOUGH_S):
+            assert not await journal.aclose(deadline_s=0.05)
+        assert 2 == journal.statistics().lost
+
+    asyncio.run(run())
+    file.answers.set()
+    assert "the disk did not take them within 0.05 s" in caplog.text
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "books-spill"), "none keeps the process alive"
+
+
+def test_a_file_that_cannot_be_written_at_the_end_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing else could take the entries."""
+    (tmp_path / "j.spill").mkdir()
+
+    async def run() -> None:
+        journal = Journal(str(tmp_path / "l.sock"), spill=SpillFile(tmp_path / "j.spill"), rng=Random(1))
+        journal.start()
+        journal.post(settle(1))
+        assert not await journal.aclose()
+        assert 1 == journal.statistics().lost
+
+    asyncio.run(run())
+    assert "Is a directory" in caplog.text
 
 
 def test_an_entry_that_cannot_be_encoded_costs_itself_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -57,6 +57,18 @@ def record(*attempts: AttemptRecord, usage: Usage = Usage(), request_id: str = "
     )
 
 
+def test_what_nobody_is_billed_for_is_not_entered() -> None:
+    """Neither the call nor what it cost; a hold from a time when it was billed would be released."""
+    books, posted = keeper()
+    answered = AttemptRecord(1, "openrouter/0", "ok", model="qwen3-32b", cost_micro=300)
+    unbilled = msgspec.structs.replace(record(answered, usage=Usage(10, 20)), color="bench", unbilled=True)
+    books.end(unbilled)
+    assert [] == posted.entries
+    books.hold("req-1", STARTED, ACME, 500, at=1_000.5)
+    books.end(unbilled)
+    assert [Hold(OPERATION, 1, ACME, 500, 1_000.5, 1_060.5), Release(OPERATION, 1, ACME, STARTED + 2.0)] == posted.entries
+
+
 def keeper() -> tuple[BookKeeper, Posted]:
     posted = Posted()
     return BookKeeper(posted, incarnation="w1", hold_expiry_s=60.0), posted

@@ -71,6 +71,14 @@ def test_what_was_spent_after_the_start_is_told_apart_by_the_worker_that_counted
     ] == spent_since(books, budgets, now=STARTED_AT + 10.0)
 
 
+def test_a_budget_that_a_reload_added_has_spent_what_was_settled_before_it(books: Books) -> None:
+    """Its workers tell only of what came after."""
+    books.post(ENTRIES, now=STARTED_AT)
+    budgets = Budgets((budget("day"), budget("late")), STARTED_AT, {"late": STARTED_AT + 1.0})
+    assert [SpentBefore("day", DAY, 50_320), SpentBefore("late", DAY, 54_320)] == spent_before(books, budgets, now=STARTED_AT + 2.0)
+    assert ["day"] == [each.counter for each in spent_since(books, budgets, now=STARTED_AT + 2.0)]
+
+
 def test_what_was_spent_in_a_former_period_is_of_no_account(books: Books) -> None:
     """A process that is replaced in the next day starts with that day's use, not with the one in which the node was started."""
     books.post([settled("a.1", "acme", 700, MIDNIGHT + 1.0), settled("b.1", "acme", 5, MIDNIGHT + 86_400.0)], now=STARTED_AT)

@@ -16,6 +16,7 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import AttemptRecord, RequestRecord
 from tidegate.domain.units import TenantId
 from tidegate.domain.usage import Evidence, Usage
+from tidegate.wiring.books import settlements
 
 NOVEMBER = 1_793_491_200.0  # 2026-11-01
 DAY = 86_400.0
@@ -47,6 +48,19 @@ RECORDS = [
     record(3, "acme", 100, at=NOVEMBER + 12 * DAY),
     record(4, "b", 7, at=NOVEMBER - 5.0),
 ]
+
+
+COLORED = [
+    msgspec.structs.replace(record(5, "load-test", 3_000), color="bench", unbilled=True),
+    msgspec.structs.replace(record(6, "acme", 50), color="bench"),
+    msgspec.structs.replace(record(7, "load-test", 6, at=NOVEMBER - 5.0), color="bench", unbilled=True),
+]
+
+
+def write_colored(directory: Path) -> None:
+    """Add a load test that nobody pays for, and a customer's traffic of the same colour."""
+    lines = b"".join(msgspec.json.encode(each) + b"\n" for each in COLORED)
+    (directory / "state" / "records" / "requests-2.jsonl").write_bytes(lines)
 
 
 @pytest.fixture
@@ -186,6 +200,43 @@ def test_books_are_asked_where_they_are_kept(file: Path, tmp_path: Path, capsys:
     export = tmp_path / "export.csv"
     export.write_text("date,model,tokens\n2026-11-02,max,15\n")
     assert 0 == main(["reconcile", str(export), "--config", str(file)])
+
+
+def test_what_nobody_is_billed_for_is_in_no_report_but_of_its_color(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither in usage nor on an invoice; by its colour all of it is found, also what was billed."""
+    write_colored(tmp_path)
+    report, _ = shown(["usage", *SPAN], file, capsys)
+    assert [("acme", 950), ("b", 200)] == [(row["tenant"], row["cost_micro"]) for row in json.loads(json.dumps(report["rows"]))]
+    report, told = shown(["usage", *SPAN, "--color", "bench"], file, capsys)
+    rows = json.loads(json.dumps(report["rows"]))
+    assert [("load-test", 3_000), ("acme", 50)] == [(row["tenant"], row["cost_micro"]) for row in rows]
+    assert 'requests of the color "bench" came to, billed or not' in told
+    report, _ = shown(["usage", *SPAN, "--color", "bench", "--tenant", "acme"], file, capsys)
+    assert [50] == [row["cost_micro"] for row in json.loads(json.dumps(report["rows"]))]
+    invoiced, _ = shown(["invoice", "--month", "2026-11"], file, capsys)
+    assert ["acme", "b"] == [each["tenant"] for each in json.loads(json.dumps(invoiced["invoices"]))]
+    invoiced, _ = shown(["invoice", "--month", "2026-11", "--color", "bench"], file, capsys)
+    assert ["acme", "load-test"] == [each["tenant"] for each in json.loads(json.dumps(invoiced["invoices"]))]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_provider_bills_us_for_tests_too(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, kept: bool) -> None:
+    """So a comparison has what the books leave out, from the records; of one colour, only that."""
+    write_colored(tmp_path)
+    billed = [each for each in (*RECORDS, *COLORED) if not each.unbilled]
+    if kept:
+        books = open_books(str(tmp_path / "state" / "books.sqlite"))
+        for each in billed:
+            books.post(list(settlements(each, OperationId(each.request_id))), now=NOVEMBER + DAY)
+        books.close()
+        configured(tmp_path, "")
+    export = tmp_path / "export.csv"
+    export.write_text("date,model,tokens,cost\n2026-11-11,qwen3.6-plus,600,0.00405\n2026-11-13,qwen3.6-plus,150,0.0001\n")
+    report, _ = shown(["reconcile", str(export)], file, capsys)
+    assert [] == report["beyond"]
+    export.write_text("date,model,tokens,cost\n2026-11-11,qwen3.6-plus,300,0.00305\n")
+    report, _ = shown(["reconcile", str(export), "--color", "bench"], file, capsys)
+    assert [] == report["beyond"]
 
 
 def test_a_file_under_two_names_is_read_once(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from tidegate.config.prepare import prepare, readable_file
 from tidegate.config.problem import Problem, Severity
 from tidegate.config.schema import Configuration
 from tidegate.domain.limits import CounterSpec, LimitMode, LimitRule, Meter, Period, Resource, Scope, ScopeMatch, StoreDown
-from tidegate.domain.money import EVERY_DAY, HybridPlan, Price, PriceBook, PriceEntry, PriceTier, TimeWindow
-from tidegate.wiring.prices import budget_rules, price_book_of, pricing_of
+from tidegate.domain.money import EVERY_DAY, HybridPlan, Price, PriceBook, PriceEntry, PriceTier, TimeWindow, UnbilledColor
+from tidegate.wiring.prices import budget_rules, price_book_of, pricing_of, unbilled_colors
 
 UPSTREAM = """\
 upstreams: {dashscope: {dialect: dashscope, base_url: "https://dashscope.example/v1", api_key: k, models: [qwen3.6-plus]}}
@@ -53,6 +53,7 @@ def listed(more: str = "", *, models: str = "") -> str:
         SOUND + "budgets: [{name: all, amount: 5}, {name: day, amount: 0.5, per: day, scope: {tenant: each, tier: default, model: qwen*}}]",
         SOUND + "budgets: [{name: r, amount: 5, scope: {route: qwen3.6-plus, model: each, key: tg-*}}]",
         "prices: {version: '1', hybrid: [{tenant: acme, free_tokens: 1, memory_hour: 1, traffic_gb: 1}]}",
+        SOUND + "unbilled: [{color: bench, tenant: load-*}, {color: bench, tenant: qa}]",
     ],
 )
 def test_sensible_settings_pass_without_a_word(text: str) -> None:
@@ -95,6 +96,8 @@ def test_sensible_settings_pass_without_a_word(text: str) -> None:
             "no tenant can have",
             "move it up",
         ),
+        ("unbilled: [{color: be nch, tenant: a}]", "unbilled[0].color", "no request can have", "64 letters"),
+        ("unbilled: [{color: bench, tenant: ' a'}]", "unbilled[0].tenant", "has spaces around it", "pattern"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_nearest(text: str, path: str, message: str, hint: str) -> None:
@@ -103,6 +106,21 @@ def test_what_cannot_be_meant_is_refused_with_the_nearest(text: str, path: str, 
     assert (path, Severity.ERROR) == (problem.path, problem.severity)
     assert message in problem.message
     assert hint in (problem.hint or "")
+
+
+@pytest.mark.parametrize("tenant", ["default", "*", "d*"])
+def test_letting_off_everybody_is_warned_of(tenant: str) -> None:
+    """A key that was made without a tenant has the tenant `default`."""
+    [problem] = problems(f"unbilled: [{{color: bench, tenant: '{tenant}'}}]")
+    assert (Severity.WARNING, "unbilled[0].tenant") == (problem.severity, problem.path)
+    assert "leave its bill unpaid" in problem.message
+
+
+def test_grants_are_given_to_the_flow_as_they_are() -> None:
+    """In their order; a configuration without any lets nobody off."""
+    text = SOUND + "unbilled: [{color: bench, tenant: load-*}]"
+    assert (UnbilledColor("bench", "load-*"),) == unbilled_colors(loaded(text).configuration)
+    assert () == unbilled_colors(loaded(SOUND).configuration)
 
 
 @pytest.mark.parametrize(

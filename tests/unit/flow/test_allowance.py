@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.domain.limits import CounterSpec, Demand, LimitRule, LimitSubject, Meter, Resource
+from tidegate.domain.demand import Demand
+from tidegate.domain.limits import CounterSpec, LimitRule, LimitSubject, Meter, Resource
 from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
 from tidegate.domain.principal import Limits
 from tidegate.domain.request import Operation, ParsedRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource, Scope, ScopeMatch
-from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier, TimeWindow
+from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier, TimeWindow, UnbilledColor
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import AttemptRecord, RequestRecord
@@ -13,7 +13,8 @@ from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import FailureScope, Replica, Route, Target, UpstreamFailure
 from tidegate.domain.usage import Usage
-from tidegate.flow.charges import Charges, charges_of
+from tidegate.flow.actions import Action, HoldCost
+from tidegate.flow.charges import Charges, charges_of, is_unbilled
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, TokensCounted
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
@@ -42,7 +43,7 @@ ROUTE = Route("m", (Target(UpstreamName("a"), ModelName("x")), Target(UpstreamNa
 BROKEN = UpstreamFailure(FailureScope.REPLICA, retryable=True, message="broken", status=500)
 
 
-def policies(*, budget_micro: int = 10**9) -> Policies:
+def policies(*, budget_micro: int = 10**9, unbilled: tuple[UnbilledColor, ...] = ()) -> Policies:
     rule = LimitRule("day", Resource.COST, CounterSpec(Meter.CALENDAR, budget_micro), (ScopeMatch(Scope.TENANT),))
     return Policies(
         limits=Limiter(LocalCounters(), [rule]),
@@ -53,6 +54,7 @@ def policies(*, budget_micro: int = 10**9) -> Policies:
         shape=shape,
         look_up=lambda _: None,
         pricing=Pricing(BOOK),
+        unbilled=unbilled,
     )
 
 
@@ -144,3 +146,48 @@ def test_what_was_held_and_not_spent_serves_the_next() -> None:
     assert second.call is not None
     second.receive(AttemptCompleted(1, Usage(5, 10), "stop", 40), now=1.0)
     assert (CALL_MICRO + 1, CALL_MICRO + 10) == (record_of(first).cost_micro, record_of(second).cost_micro)
+
+
+def test_a_grant_is_for_one_color_and_its_tenants() -> None:
+    """Another tenant's traffic of that colour is billed, and so is another colour of that tenant's."""
+    grants = (UnbilledColor("bench", "load-*"), UnbilledColor("drill", "ops"))
+    assert is_unbilled(grants, "bench", "load-1")
+    assert is_unbilled(grants, "drill", "ops")
+    assert not is_unbilled(grants, "bench", "ops")
+    assert not is_unbilled(grants, "Bench", "load-1")
+    assert not is_unbilled((), "bench", "load-1")
+
+
+def test_what_nobody_is_billed_for_holds_no_money_and_has_its_cost() -> None:
+    """The budget is as before, the books hold nothing, and the record says what it came to."""
+    given = policies(budget_micro=CALL_MICRO + 10, unbilled=(UnbilledColor("bench", "t"),))
+    for _ in range(3):
+        acted, record = answered(given, color="bench")
+        assert ("bench", True, CALL_MICRO + 10, "7") == (record.color, record.unbilled, record.cost_micro, record.price_version)
+        assert not any(isinstance(action, HoldCost) for action in acted)
+    acted, record = answered(given)
+    assert (Outcome.OK, "", False, CALL_MICRO + 10) == (record.outcome, record.color, record.unbilled, record.cost_micro)
+    assert [CALL_MICRO + 10] == [action.cost_micro for action in acted if isinstance(action, HoldCost)]
+    _, record = answered(given)
+    assert Outcome.REJECTED_BUDGET is record.outcome, "what was billed has used the budget up"
+    _, record = answered(given, color="bench")
+    assert Outcome.OK is record.outcome, "what is not billed is under no budget"
+
+
+def test_a_color_without_a_grant_is_only_a_mark() -> None:
+    """It is held, charged and refused like any other traffic."""
+    given = policies(budget_micro=CALL_MICRO + 10, unbilled=(UnbilledColor("bench", "other"),))
+    acted, record = answered(given, color="bench")
+    assert ("bench", False, CALL_MICRO + 10) == (record.color, record.unbilled, record.cost_micro)
+    assert [CALL_MICRO + 10] == [action.cost_micro for action in acted if isinstance(action, HoldCost)]
+    assert Outcome.REJECTED_BUDGET is answered(given, color="bench")[1].outcome
+
+
+def answered(given: Policies, *, color: str = "") -> tuple[list[Action], RequestRecord]:
+    """Run a request whose prompt is counted where that is asked for, and whose answer is ten tokens; give all actions, and the record."""
+    flow = RequestFlow(RequestFacts("r", Operation.CHAT, Secret("s"), 0.0, color=color), given)
+    acted = flow.begin(now=0.0)
+    counted = TokensCounted(TokenCount(5, "qwen", exact=True))
+    for event in (Authenticated(PRINCIPAL), BodyReceived(CHAT), counted, AttemptCompleted(1, Usage(5, 10), "stop", 40)):
+        acted += flow.receive(event, now=1.0)
+    return acted, record_of(flow)

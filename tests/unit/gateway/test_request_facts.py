@@ -1,4 +1,4 @@
-"""What the gateway tells a flow of a request's head: the feature and the session that the client names."""
+"""What the gateway tells a flow of a request's head: the feature, the session and the colour that the client names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services
 from tidegate.ports import Exchange, RequestHead
+from tidegate.wire.trace_context import NO_SHARE
 
 
 class _FactsSeenError(Exception):
@@ -20,6 +21,7 @@ class _FactsSeenError(Exception):
 
 class _Services:
     policies = None
+    trace_threshold = NO_SHARE
 
     def wall_clock(self) -> float:
         return 1_700_000_000.0
@@ -57,3 +59,8 @@ def test_feature_and_session_come_from_the_head(headers: Any, expected: tuple[st
     """The first header of each name counts, and a context that cannot be read is no error."""
     facts = _facts(*headers)
     assert expected == (facts.feature, facts.session)
+
+
+def test_the_color_of_the_traffic_comes_from_the_head() -> None:
+    """The first of several counts, and without one there is none."""
+    assert ("", "bench") == (_facts().color, _facts((b"x-tidegate-color", b"bench"), (b"x-tidegate-color", b"other")).color)

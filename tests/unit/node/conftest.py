@@ -68,6 +68,7 @@ class Node:
             "server": {"port": 0, "workers": 2, "drain_timeout_s": 5.0} | settings.pop("server", {}),
             "admin": {"port": 0},
             "local_engine": {"enabled": False},
+            "analytics": {"enabled": False},
             "upstreams": {"there": {"dialect": "vllm", "base_url": "http://127.0.0.1:9/v1", "models": ["m"]}},
         }
         self.file.write_text(json.dumps(fixed | settings))

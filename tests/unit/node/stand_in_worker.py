@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import urllib.parse
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from tidegate.adapters.engine.settings import EngineState
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.config.schema import Configuration
-from tidegate.domain.statistics import RequestStatistics, RequestTally, WorkerStatistics
+from tidegate.domain.statistics import LimitLevel, RequestStatistics, RequestTally, WorkerStatistics
 from tidegate.errors import ConfigurationError, TidegateError
 from tidegate.node.listen import listen
 from tidegate.node.worker import run
@@ -110,6 +111,12 @@ class StandIn:
 
     def commit(self, prepared: Configuration) -> None:
         self.configuration = prepared
+
+    def drain_replicas(self, names: Collection[str]) -> None:
+        self.drained = tuple(names)
+
+    def limit_levels(self) -> tuple[LimitLevel, ...]:
+        return ()
 
     def set_engine(self, state: EngineState) -> None:
         self.engine = state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ import msgspec
 from tidegate.adapters.engine.settings import EnginePhase, EngineState
 from tidegate.config.schema import Configuration
 from tidegate.config.schema_limits import LimitsSection
-from tidegate.domain.statistics import WorkerStatistics
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics
 from tidegate.errors import ConfigurationError
 from tidegate.node import control, worker
 from tidegate.node.exits import Exit
 from tidegate.ports import Application, Exchange, ExchangeReceiver
 
 DEADLINE_S = 5.0
+LEVEL = LimitLevel("r;tenant=a", "r", "tenant=a", "tokens", "sliding", 100, 40, 60, is_shadow=False)
 
 
 class FakeWorker:
@@ -33,6 +34,7 @@ class FakeWorker:
         self.idle.set()
         self.stopped_accepting = asyncio.Event()
         self.engine: EngineState | None = None
+        self.drained: tuple[str, ...] = ()
         self.configuration = Configuration()
         self.server_configuration = Configuration()
         self.close_s = 0.0
@@ -63,6 +65,12 @@ class FakeWorker:
 
     def commit(self, prepared: Any) -> None:
         self.configuration = prepared
+
+    def drain_replicas(self, names: Collection[str]) -> None:
+        self.drained = tuple(names)
+
+    def limit_levels(self) -> tuple[LimitLevel, ...]:
+        return (LEVEL,)
 
     def set_engine(self, state: EngineState) -> None:
         self.engine = state
@@ -137,7 +145,7 @@ def start_message(**settings: Any) -> control.Start:
 
 
 @asynccontextmanager
-async def opened(*, refusal: str | None = None) -> AsyncIterator[Scene]:
+async def opened(*, refusal: str | None = None, drained: tuple[str, ...] = ()) -> AsyncIterator[Scene]:
     """Run `worker.serve` with fakes, `Start` already sent."""
     ours, theirs = socket.socketpair()
     listener = socket.socket()
@@ -155,7 +163,7 @@ async def opened(*, refusal: str | None = None) -> AsyncIterator[Scene]:
     worker_end = await control.worker_channel(theirs)
     process = asyncio.create_task(worker.serve(worker_end, listener, open_worker=open_worker, listen=listen, on_start=lambda _: None))
     scene = Scene(channel, data_plane, process)
-    await channel.send(start_message())
+    await channel.send(start_message(drained=drained))
     try:
         yield scene
     finally:
@@ -178,6 +186,21 @@ def test_an_idle_worker_drains_in_order() -> None:
             assert (last.interrupted, last.statistics.counters) == (0, {"server.requests": 2.0})
             assert await scene.exit_code() == Exit.OK
             assert scene.data_plane.told == ["begin_drain", "stop_accepting", "interrupt_all", "abort_all", "aclose"]
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_keeps_replicas_out_of_service_and_tells_how_full_limits_are() -> None:
+    """What is out of service when it starts, and what is said later."""
+
+    async def scenario() -> None:
+        async with opened(drained=("a/0",)) as scene:
+            await scene.receive()
+            assert ("a/0",) == scene.data_plane.drained
+            await scene.channel.send(control.DrainReplicas(("b",)))
+            await scene.channel.send(control.GetLimits(request=7))
+            assert control.LimitsReport(7, (LEVEL,)) == await scene.receive()
+            assert ("b",) == scene.data_plane.drained
 
     asyncio.run(scenario())
 

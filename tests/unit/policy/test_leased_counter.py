@@ -496,7 +496,9 @@ def test_a_counter_may_begin_with_what_was_counted_elsewhere() -> None:
     """Of a thousand, nine hundred were used before the ledger was made: a hundred are left for everybody."""
     budget = CounterSpec(Meter.CALENDAR, 1000, period=Period.MONTH)
     pair = Pair(budget)
+    assert not pair.ledger.has_counter(NAME, budget)
     pair.ledger.begin_with(NAME, budget, 900, now=0.0)
+    assert pair.ledger.has_counter(NAME, budget)
     assert pair.use(100) is not None
     pair.need(1)
     pair.exchange()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tidegate.domain.demand import Demand
 from tidegate.domain.limits import (
     CounterSpec,
-    Demand,
     LimitMode,
     LimitRule,
     LimitSubject,
@@ -522,3 +522,20 @@ def test_periods_have_a_length_for_headers() -> None:
     brief = LimitRule("b", Resource.TOKENS, CounterSpec(Meter.SLIDING, 9, 0.25))
     state = limiter(month, brief).state(SUBJECT, NONE, now=0.0)
     assert [window.span_s for window in state.windows] == [2_678_400, 1]
+
+
+def test_a_permit_follows_the_ceiling_of_its_counter() -> None:
+    """The key's limits changed while the request ran: from then on the larger ceiling counts for it, too."""
+    store = limiter()
+    permit = admit(store, Limits(tokens_per_minute=100))
+    assert 100 == permit.ceiling_tokens()
+    admit(store, Limits(tokens_per_minute=200), subject=other(model="n"))
+    assert 200 == permit.ceiling_tokens()
+    assert permit.ceiling_output_tokens() is None
+
+
+def test_a_permit_tells_the_state_of_what_it_is_under() -> None:
+    """The same as the limiter tells of its subject."""
+    store = limiter()
+    permit = admit(store)
+    assert store.state(SUBJECT, LIMITS, now=0.0) == permit.state(now=0.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tidegate.domain.demand import Demand
 from tidegate.domain.leases import LeaseBatch
-from tidegate.domain.limits import CounterSpec, Demand, LimitRule, LimitSubject, Meter, Resource
+from tidegate.domain.limits import CounterSpec, LimitRule, LimitSubject, Meter, Resource
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import KeyId, TenantId, UserId
 from tidegate.policy.metering.leases.leased_counters import LeasedCounters

@@ -49,7 +49,7 @@ def test_the_request_line_has_a_fixed_set_of_fields() -> None:
     """Neither prompts nor answers nor the user's name get into the log by a field added to the record."""
     record = RequestRecord(request_id="r", started_at=AT, operation="chat", outcome=Outcome.OK, status=200, duration_s=1)
     assert set(request_fields(record)) == {
-        *("request_id", "operation", "outcome", "status", "error", "cause", "model", "upstream", "tenant", "key", "stream"),
+        *("request_id", "operation", "outcome", "status", "error", "cause", "model", "upstream", "tenant", "key", "color", "stream"),
         *("duration_ms", "ttft_ms", "upstream_ms", "attempts", "prompt_tokens", "cached_tokens", "completion_tokens"),
         *("evidence", "finish_reason", "degraded", "trace_id"),
     }
@@ -61,7 +61,7 @@ TEXTS = st.one_of(
 
 
 @given(
-    texts=st.tuples(*[TEXTS] * 6),
+    texts=st.tuples(*[TEXTS] * 7),
     reason=st.none() | TEXTS,
     cause=st.none() | TEXTS,
     ttft_s=st.none() | st.floats(0, 1e6),
@@ -73,12 +73,12 @@ def test_law_the_request_line_made_in_one_step_equals_the_general_one(
     texts: tuple[str, ...], reason: str | None, cause: str | None, ttft_s: float | None, duration_s: float, cached: int, tries: int
 ) -> None:
     """Expected what the general form writes of `request_fields`, for every record and in both formats."""
-    request_id, model, upstream, tenant, key_id, trace_id = texts
+    request_id, model, upstream, tenant, key_id, trace_id, color = texts
     attempts = tuple(AttemptRecord(number, "up/0", "ok") for number in range(tries))
     record = RequestRecord(
         request_id, AT, "chat", Outcome.OK, 200, duration_s, key_id=key_id, tenant=tenant, model=model, upstream=upstream,
         stream=ttft_s is not None, cause=cause, ttft_s=ttft_s, upstream_s=duration_s / 2, usage=Usage(472, 128, cached),
-        evidence=Evidence.REPORTED, finish_reason=reason, attempts=attempts, trace_id=trace_id,
+        evidence=Evidence.REPORTED, finish_reason=reason, attempts=attempts, trace_id=trace_id, color=color,
     )  # fmt: skip
     for log_format in LogFormat:
         write = request_format(log_format)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.adapters.records.files import RotatingFile, SpillFile
+from tidegate.adapters.records.files import RotatingFile, SpillFile, deleted_count, read_deleted
 
 LINES = st.lists(st.binary(max_size=40).map(lambda raw: raw.replace(b"\n", b"_")), max_size=40)
 
@@ -36,13 +36,14 @@ def test_rotation_loses_and_doubles_nothing(tmp_path_factory: pytest.TempPathFac
 
 
 def test_only_the_configured_number_of_files_is_kept(tmp_path: Path) -> None:
-    """The oldest rotated file is deleted, never a newer one."""
+    """The oldest rotated file is deleted, never a newer one, and its bytes are counted for readers who were away."""
     log = tmp_path / "log.jsonl"
     file = RotatingFile(log, max_bytes=10, keep_files=2)
     for number in range(6):
         file.append(b"line %d..\n" % number)
     file.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "log.jsonl.1", "log.jsonl.2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.deleted", "log.jsonl", "log.jsonl.1", "log.jsonl.2"]
+    assert 3 * len(b"line 0..\n") == read_deleted(deleted_count(log))
     assert everything(log) == [b"line 3..", b"line 4..", b"line 5.."]
 
 

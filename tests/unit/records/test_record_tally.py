@@ -7,10 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.adapters.metrics.tally import MAX_LABELS, OVERHEAD_BOUNDS, PROMPT_BOUNDS, RATIO_BOUNDS, RecordTally
+from tidegate.adapters.metrics.tally import (
+    DURATION_BOUNDS,
+    MAX_EXEMPLAR_ROUTES,
+    MAX_LABELS,
+    OVERHEAD_BOUNDS,
+    PROMPT_BOUNDS,
+    RATIO_BOUNDS,
+    TPOT_BOUNDS,
+    RecordTally,
+)
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.statistics import CostTally, Histogram, RequestTally, TokenTally, UpstreamStatistics, WorkerStatistics, retired, total
+from tidegate.domain.statistics import (
+    CostTally,
+    Exemplar,
+    Histogram,
+    RequestTally,
+    TokenTally,
+    UpstreamStatistics,
+    WorkerStatistics,
+    retired,
+    total,
+)
 from tidegate.domain.usage import Evidence, Usage
 
 PLAIN = RequestRecord(
@@ -108,6 +127,60 @@ def _tallied(*records: RequestRecord) -> RecordTally:
     for record in records:
         tally.record(record)
     return tally
+
+
+def test_time_per_token_is_of_streams_of_two_tokens_or_more() -> None:
+    """What is left after the first token, shared among the others; one token has no such time, and clocks may disagree by a hair."""
+    stream = msgspec.structs.replace(PLAIN, stream=True, duration_s=1.0, ttft_s=0.4, usage=Usage(completion_tokens=31))
+    tally = _tallied(
+        stream,
+        msgspec.structs.replace(stream, usage=Usage(completion_tokens=1)),
+        msgspec.structs.replace(stream, ttft_s=None),
+        msgspec.structs.replace(stream, ttft_s=1.1),
+    )
+    (histograms,) = tally.statistics().histograms
+    assert (1, 1, 2) == (histograms.tpot.counts[TPOT_BOUNDS.index(0.02)], histograms.tpot.counts[0], sum(histograms.tpot.counts))
+    assert histograms.tpot.total == pytest.approx(0.02)
+
+
+def test_each_bucket_names_its_latest_request() -> None:
+    """By trace id, value and end; a request without a trace has no name to give, and takes none away from the other buckets."""
+    named = [
+        msgspec.structs.replace(PLAIN, started_at=at, duration_s=took, trace_id=f"{at:g}") for at, took in ((1, 0.2), (2, 0.2), (3, 7.0))
+    ]
+    tally = _tallied(*named, msgspec.structs.replace(PLAIN, duration_s=1000.0))
+    (histograms,) = tally.statistics().histograms
+    expected = {DURATION_BOUNDS.index(0.25): Exemplar("2", 0.2, 2.2), DURATION_BOUNDS.index(10.0): Exemplar("3", 7.0, 10.0)}
+    assert expected == {bucket: each for bucket, each in enumerate(histograms.duration.exemplars) if each is not None}
+
+
+def test_exemplars_are_of_some_routes() -> None:
+    """Of the first that were used, so that a worker's report stays short."""
+    tally = RecordTally(routes=[f"{number}" for number in range(MAX_EXEMPLAR_ROUTES + 5)])
+    for number in range(MAX_EXEMPLAR_ROUTES + 5):
+        tally.record(msgspec.structs.replace(PLAIN, route=f"{number}", trace_id="a"))
+    with_exemplars = [each.route for each in tally.statistics().histograms if any(each.duration.exemplars)]
+    assert [f"{number}" for number in range(MAX_EXEMPLAR_ROUTES)] == with_exemplars
+
+
+def test_the_exemplars_of_many_requests_are_one_for_a_bucket() -> None:
+    """However many requests there are."""
+    tally = _tallied(*(msgspec.structs.replace(PLAIN, duration_s=0.001 * number, trace_id=f"{number}") for number in range(5_000)))
+    (histograms,) = tally.statistics().histograms
+    assert len(DURATION_BOUNDS) + 1 == len(histograms.duration.exemplars)
+
+
+@given(ages=st.lists(st.tuples(st.none() | st.floats(0, 9), st.none() | st.floats(0, 9)), min_size=2, max_size=2))
+def test_of_two_workers_the_later_exemplar_is_shown(ages: list[tuple[float | None, float | None]]) -> None:
+    """Law: by bucket, the later of both, the only one, or none; adding a histogram that keeps none changes nothing."""
+    one, two = (
+        Histogram((1.0,), (1, 1), 2.0, tuple(None if pair[side] is None else Exemplar(f"{side}", 0.5, pair[side] or 0.0) for pair in ages))
+        for side in (0, 1)
+    )
+    for pair, chosen in zip(ages, one.plus(two).exemplars, strict=True):
+        assert max((at for at in pair if at is not None), default=None) == (None if chosen is None else chosen.at)
+    bare = Histogram((1.0,), (1, 1), 2.0)
+    assert one.exemplars == one.plus(bare).exemplars == bare.plus(one).exemplars
 
 
 def test_prompts_are_counted_by_size() -> None:

@@ -49,6 +49,7 @@ def test_figures_count_replicas_by_their_breakers() -> None:
         "in_flight": 10,
         "replicas": 5,
         "replicas_available": 4,
+        "replicas_drained": 0,
         "breaker_open": 1,
         "breaker_soft_open": 1,
         "breaker_half_open": 2,

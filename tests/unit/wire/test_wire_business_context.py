@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.wire.business_context import MAX_CHARS, MAX_MEMBERS, feature_of, parse_business_context, session_of
+from tidegate.wire.business_context import MAX_CHARS, MAX_MEMBERS, color_of, feature_of, parse_business_context, session_of
 from tidegate.wire.headers import upstream_request_headers
 
 
@@ -49,11 +49,34 @@ def test_a_request_has_one_feature_and_one_session() -> None:
     assert 128 == len(session_of(b"s" * 9_000))
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ""),
+        (b"", ""),
+        (b"bench", "bench"),
+        (b"Load-Test_7.b", "Load-Test_7.b"),
+        (b"c" * 64, "c" * 64),
+        (b"c" * 65, ""),
+        (b"bench test", ""),
+        (b"bench\x00", ""),
+        (b"bench\n", ""),
+        (b"bench, bench", ""),
+        ("测试".encode(), ""),
+        (b"\xb2", ""),
+    ],
+)
+def test_a_color_is_one_plain_word_or_nothing(value: bytes | None, expected: str) -> None:
+    """It is never cut or mended, since what remained could be another one."""
+    assert expected == color_of(value)
+
+
 def test_what_is_said_to_the_gateway_stays_there() -> None:
     """No upstream sees the business of the caller, nor any header that is Tidegate's own."""
     client = (
         (b"x-business-context", b"feature=faq"),
         (b"x-tidegate-resumable", b"1"),
+        (b"x-tidegate-color", b"bench"),
         (b"x-tidegate-degraded", b"L2"),
         (b"x-tidegate-whatever", b"1"),
         (b"x-session-id", b"order-7"),

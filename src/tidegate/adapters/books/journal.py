@@ -15,13 +15,14 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 import msgspec
 
+from tidegate.adapters.books.disk_thread import DiskThread
 from tidegate.adapters.books.spill import SpillFile
 from tidegate.adapters.frames import POST, question, take_answers
 from tidegate.domain.books import Entry
@@ -94,10 +95,12 @@ class Journal:
         # The file.
         self._spill = spill
         self._orphans = tuple(orphans)
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="books-spill")
+        self._disk = DiskThread("books-spill")
         self._held: list[bytes] = []
         """To be written to the file."""
         self._held_bytes = 0
+        self._writing: list[bytes] = []
+        """What the thread writes at this moment."""
         self._file_turns = 0
         """What the thread has to do, and one while the file is left alone after a failure."""
         self._replayed: list[bytes] = []
@@ -133,7 +136,10 @@ class Journal:
         )
 
     async def aclose(self, *, deadline_s: float = 5.0) -> bool:
-        """Wait until all is acknowledged, and put what is not into the file; False when some of it could not be kept at all."""
+        """Wait until all is acknowledged, and put what is not into the file; False when some of it could not be kept at all.
+
+        The deadline is for the ledger process, and once more for the disk.
+        """
         self._flush()
         self._quiet.clear()
         self._tell_if_quiet()
@@ -142,14 +148,25 @@ class Journal:
                 await self._quiet.wait()
         self._closed = True
         self._drop_connection()
-        await asyncio.to_thread(self._disk.shutdown)
-        if self._held:
-            try:
-                await asyncio.to_thread(self._spill.append, self._held)
-            except OSError as error:
-                self._lose(self._held, error)
-        self._spill.close()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await asyncio.wrap_future(self._disk.do(lambda: None))  # from here on, what it could not write is held again
+                self._writing, self._held = self._held, []
+                await asyncio.wrap_future(self._disk.do(self._end_file))
+        except OSError as error:  # a TimeoutError is one
+            left = [*self._writing, *self._held]
+            if left:
+                self._lose(left, error if f"{error}" else OSError(f"the disk did not take them within {deadline_s:g} s"))
+        self._disk.stop()
         return not self._lost
+
+    def _end_file(self) -> None:
+        """Write, in the thread, what is left, and close the file."""
+        try:
+            if self._writing:
+                self._spill.append(self._writing)
+        finally:
+            self._spill.close()
 
     def _tell_if_quiet(self) -> None:
         if not self._in_flight and (self._socket is None or not (self._file_turns or self._held or self._spill.pending_bytes)):
@@ -339,11 +356,13 @@ class Journal:
             return
         if self._held:
             held, self._held, self._held_bytes = self._held, [], 0
+            self._writing = held
             self._in_thread(lambda: self._spill.append(held), lambda done: self._written(held, done))
         elif self._spill.pending_bytes and self._has_room and not self._replayed:
             self._in_thread(self._spill.peek, self._replay)
 
     def _written(self, payloads: list[bytes], done: Future[None]) -> None:
+        self._writing = []
         error = done.exception()
         if error is None:
             self._file_done(done)
@@ -394,4 +413,4 @@ class Journal:
             self._tell_if_quiet()
 
         self._file_turns += 1
-        self._disk.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(finished, done))
+        self._disk.do(work).add_done_callback(lambda done: None if loop.is_closed() else loop.call_soon_threadsafe(finished, done))

@@ -1,7 +1,8 @@
 """What budgets have spent, from the books: their counters begin there and not at nothing.
 
-What was settled after the node's start was counted by a worker, which tells of it itself while it lives. So it is given by worker, for
-those that are no more. A budget by tier, or by the model's name that clients use, begins at nothing: the books know neither.
+What was settled after the node's start, or the reload that brought a budget, was counted by a worker, which tells of it itself while it
+lives. So it is given by worker, for those that are no more. A budget by tier, or by the model's name that clients use, begins at nothing:
+the books know neither.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ class Budgets(msgspec.Struct, frozen=True):
 
     rules: tuple[LimitRule, ...]
     started_at: float
+    added_at: dict[str, float] = {}
+    """Of those that a reload has added, by name, since when they are counted."""
+
+    def counted_from(self, rule: LimitRule) -> float:
+        """Give since when the workers of this node count what is spent of a budget."""
+        return self.added_at.get(rule.name, self.started_at)
 
 
 class SpentBefore(msgspec.Struct, frozen=True, gc=False):
@@ -40,22 +47,22 @@ class SpentBefore(msgspec.Struct, frozen=True, gc=False):
 
 
 def spent_before(books: Books, budgets: Budgets, *, now: float) -> list[SpentBefore]:
-    """Sum what was settled in each budget's running period (`now`: seconds since the epoch) and before the node's start.
+    """Sum what was settled in each budget's running period (`now`: seconds since the epoch) and before it was counted.
 
     Waits for the database, like `spent_since`: call them from a thread.
     """
     found: list[SpentBefore] = []
     for rule in _answered_by_books(budgets):
-        used = _used(books, rule, (), _began_at(rule, now), budgets.started_at)
+        used = _used(books, rule, (), _began_at(rule, now), budgets.counted_from(rule))
         found += [SpentBefore(name, rule.spec, amount) for (name, *_), amount in used.items()]
     return found
 
 
 def spent_since(books: Books, budgets: Budgets, *, now: float) -> list[SpentBefore]:
-    """Sum what was settled in each budget's running period and since the node's start, by worker."""
+    """Sum what was settled in each budget's running period and since it was counted, by worker."""
     found: list[SpentBefore] = []
     for rule in _answered_by_books(budgets):
-        used = _used(books, rule, ("worker",), max(_began_at(rule, now), budgets.started_at), inf)
+        used = _used(books, rule, ("worker",), max(_began_at(rule, now), budgets.counted_from(rule)), inf)
         found += [SpentBefore(name, rule.spec, amount, worker) for (name, worker), amount in used.items()]
     return found
 

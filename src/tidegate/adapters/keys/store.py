@@ -25,6 +25,7 @@ from tidegate.errors import ConfigurationError, InvalidParameter
 MAX_SECRETS_PER_KEY: Final = 8  # each is one more HMAC for a wrong token; rotations within each other's grace are rare
 MAX_TEXT_CHARACTERS: Final = 200  # names are for people and for log lines
 MAX_MODELS: Final = 100  # patterns are tried one by one on every request
+_NO_ADMIN, _ADMIN, _LOOKS_ONLY = range(3)  # the column `admin`
 _FIND_ACTIVE: Final = "SELECT 1 FROM api_keys WHERE key_id = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
 
 
@@ -51,6 +52,7 @@ class KeySummary(msgspec.Struct, frozen=True):
     expires_at: float | None
     revoked_at: float | None
     rotated_at: float | None
+    read_only: bool = False
 
 
 class KeyStore:
@@ -74,11 +76,14 @@ class KeyStore:
         limits: Limits | None = None,
         models: tuple[str, ...] = ("*",),
         admin: bool = False,
+        read_only: bool = False,
         expires_at: float | None = None,
     ) -> CreatedKey:
         """Make a key; `now` and `expires_at` are seconds since the epoch. A value out of range is an `InvalidParameter`."""
         own = limits or Limits()
         _check(name=name, tenant=tenant, user=user, tier=tier, models=models)
+        if read_only and not admin:
+            raise InvalidParameter("Only an admin key can be read-only: other keys see nothing of the admin API.", param="read_only")
         _check_numbers(own, expires_at=expires_at, now=now)
         ceilings = (own.tokens_per_minute, own.requests_per_minute, own.concurrency)
         with self._writing() as connection:
@@ -86,7 +91,18 @@ class KeyStore:
             connection.execute(
                 "INSERT INTO api_keys (key_id, name, tenant, user, tier, tokens_per_minute, requests_per_minute, concurrency,"
                 " models, admin, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (key_id, name, tenant, user, tier, *ceilings, msgspec.json.encode(models).decode(), int(admin), now, expires_at),
+                (
+                    key_id,
+                    name,
+                    tenant,
+                    user,
+                    tier,
+                    *ceilings,
+                    msgspec.json.encode(models).decode(),
+                    _rank(admin=admin, read_only=read_only),
+                    now,
+                    expires_at,
+                ),
             )
             token = self._add_secret(connection, key_id)
         return CreatedKey(key_id=key_id, token=token)
@@ -107,7 +123,8 @@ class KeyStore:
                 tier=tier,
                 limits=Limits(tokens_per_minute=tokens, requests_per_minute=requests, concurrency=concurrency),
                 models=_models(models),
-                admin=bool(admin),
+                admin=admin != _NO_ADMIN,
+                read_only=admin == _LOOKS_ONLY,
                 created_at=created_at,
                 expires_at=expires_at,
                 revoked_at=revoked_at,
@@ -276,7 +293,11 @@ def _entries(connection: sqlite3.Connection) -> Iterator[tuple[KeyId, KeyEntry]]
         if current is not None:
             yield current
         limits = Limits(tokens_per_minute=tokens, requests_per_minute=requests, concurrency=concurrency)
-        principal = Principal(key_id=key_id, tenant=tenant, user=user, tier=tier, limits=limits, models=_models(models), admin=bool(admin))
+        principal = Principal(
+            key_id=key_id, tenant=tenant, user=user, tier=tier, limits=limits, models=_models(models), admin=admin != _NO_ADMIN
+        )
+        if admin == _LOOKS_ONLY:
+            principal = msgspec.structs.replace(principal, read_only=True)
         current = (key_id, KeyEntry(principal=principal, secrets=(secret,), expires_at=expires_at, revoked=revoked_at is not None))
     if current is not None:
         yield current
@@ -289,6 +310,10 @@ def _models(stored: str) -> tuple[str, ...]:
         raise ConfigurationError(
             "A key's `models` in the key database is not a list of names; restore the database from a backup."
         ) from error
+
+
+def _rank(*, admin: bool, read_only: bool) -> int:
+    return _NO_ADMIN if not admin else _LOOKS_ONLY if read_only else _ADMIN
 
 
 def _bare_id(text: str) -> str:

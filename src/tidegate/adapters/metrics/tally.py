@@ -2,6 +2,7 @@
 
 Every label value comes from the configuration or from an enum of ours; anything else is counted as `other`, an empty one as `none`
 (no route or upstream was reached). So a client that invents model names adds no series. The counts only grow.
+Of the latest observation of each bucket of a time it keeps the trace id: one for a bucket, whatever traffic does.
 Called on the request path: one dictionary look-up and a few additions per record.
 """
 
@@ -9,27 +10,37 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from typing import Final
 
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation
-from tidegate.domain.statistics import CostTally, Histogram, RequestStatistics, RequestTally, RouteHistograms, TokenTally
+from tidegate.domain.statistics import CostTally, Exemplar, Histogram, RequestStatistics, RequestTally, RouteHistograms, TokenTally
 from tidegate.domain.usage import Evidence
 
 OTHER = "other"
 NONE = "none"
 MAX_LABELS = 500
 """Routes, and upstreams, kept apart: more than a person configures, few enough for a scrape to stay small."""
+MAX_EXEMPLAR_ROUTES = 100
+"""Routes whose exemplars are reported, in the order in which they were first used: some 5 ms of a worker's every two seconds at most."""
 
-DURATION_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
-OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
-PROMPT_BOUNDS = (50.0, 100.0, 250.0, 500.0, 1e3, 2500.0, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2e5, 5e5, 1e6)
+_Bounds = tuple[float, ...]
+
+DURATION_BOUNDS: Final[_Bounds] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+TTFT_BOUNDS: Final[_Bounds] = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+TPOT_BOUNDS: Final[_Bounds] = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+"""With the 0.1 s from which on people read faster than an answer is written."""
+OVERHEAD_BOUNDS: Final[_Bounds] = (1e-4, 2.5e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+PROMPT_BOUNDS: Final[_Bounds] = (50.0, 100.0, 250.0, 500.0, 1e3, 2500.0, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2e5, 5e5, 1e6)
 """With the 50,000 from which on prompts are called long: see `deploy/prometheus/`."""
-RATIO_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0)
+RATIO_BOUNDS: Final[_Bounds] = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0)
 """With the ends of what is healthy (0.2 to 0.8) and of what is alarming (0.1, 1.5)."""
 
-_EVIDENCE_INDEX = {evidence: index for index, evidence in enumerate(Evidence)}
+_Seen = list[tuple[str, float, float] | None]
+"""By bucket: trace id, value and instant of its latest observation."""
+
+_EVIDENCE_INDEX: Final = {evidence: index for index, evidence in enumerate(Evidence)}
 
 
 class _RouteCell:
@@ -40,14 +51,20 @@ class _RouteCell:
         "completion",
         "cost_micro",
         "duration",
+        "duration_seen",
         "duration_sum",
         "overhead",
+        "overhead_seen",
         "overhead_sum",
         "prompt",
         "prompt_size",
         "ratio",
         "ratio_sum",
+        "tpot",
+        "tpot_seen",
+        "tpot_sum",
         "ttft",
+        "ttft_seen",
         "ttft_sum",
     )
 
@@ -57,12 +74,18 @@ class _RouteCell:
         self.cached = [0] * len(Evidence)
         self.duration = [0] * (len(DURATION_BOUNDS) + 1)
         self.ttft = [0] * (len(TTFT_BOUNDS) + 1)
+        self.tpot = [0] * (len(TPOT_BOUNDS) + 1)
         self.overhead = [0] * (len(OVERHEAD_BOUNDS) + 1)
+        self.duration_seen: _Seen = [None] * len(self.duration)
+        self.ttft_seen: _Seen = [None] * len(self.ttft)
+        self.tpot_seen: _Seen = [None] * len(self.tpot)
+        self.overhead_seen: _Seen = [None] * len(self.overhead)
         self.prompt_size = [0] * (len(PROMPT_BOUNDS) + 1)
         self.ratio = [0] * (len(RATIO_BOUNDS) + 1)
         self.cost_micro = 0
         self.duration_sum = 0.0
         self.ttft_sum = 0.0
+        self.tpot_sum = 0.0
         self.overhead_sum = 0.0
         self.ratio_sum = 0.0
 
@@ -102,19 +125,32 @@ class RecordTally:
             cell = self._cell_of(record)
         cell.count += 1
         route = cell.route
+        trace_id, usage = record.trace_id, record.usage
         duration = record.duration_s
-        route.duration[bisect_left(DURATION_BOUNDS, duration)] += 1
+        ended_at = record.started_at + duration
+        bucket = bisect_left(DURATION_BOUNDS, duration)
+        route.duration[bucket] += 1
+        route.duration_seen[bucket] = (trace_id, duration, ended_at)
         route.duration_sum += duration
         overhead = duration - record.upstream_s
         overhead = max(overhead, 0.0)
-        route.overhead[bisect_left(OVERHEAD_BOUNDS, overhead)] += 1
+        bucket = bisect_left(OVERHEAD_BOUNDS, overhead)
+        route.overhead[bucket] += 1
+        route.overhead_seen[bucket] = (trace_id, overhead, ended_at)
         route.overhead_sum += overhead
         ttft = record.ttft_s
         if ttft is not None:
-            route.ttft[bisect_left(TTFT_BOUNDS, ttft)] += 1
+            bucket = bisect_left(TTFT_BOUNDS, ttft)
+            route.ttft[bucket] += 1
+            route.ttft_seen[bucket] = (trace_id, ttft, ended_at)
             route.ttft_sum += ttft
+            if usage.completion_tokens > 1:
+                tpot = max(duration - ttft, 0.0) / (usage.completion_tokens - 1)
+                bucket = bisect_left(TPOT_BOUNDS, tpot)
+                route.tpot[bucket] += 1
+                route.tpot_seen[bucket] = (trace_id, tpot, ended_at)
+                route.tpot_sum += tpot
         route.cost_micro += record.cost_micro
-        usage = record.usage
         if usage.prompt_tokens or usage.completion_tokens:
             evidence = _EVIDENCE_INDEX[record.evidence]
             route.prompt[evidence] += usage.prompt_tokens
@@ -131,7 +167,10 @@ class RecordTally:
         return RequestStatistics(
             requests=tuple(RequestTally(*cell.labels, cell.count) for cell in self._cells.values()),
             tokens=tuple(tally for name, route in self._routes.items() for tally in _token_tallies(name, route)),
-            histograms=tuple(_histograms(name, route) for name, route in self._routes.items()),
+            histograms=tuple(
+                _histograms(name, route, has_exemplars=number < MAX_EXEMPLAR_ROUTES)
+                for number, (name, route) in enumerate(self._routes.items())
+            ),
             costs=tuple(CostTally(name, route.cost_micro) for name, route in self._routes.items()),
         )
 
@@ -174,12 +213,20 @@ def _token_tallies(name: str, route: _RouteCell) -> Iterable[TokenTally]:
                 yield TokenTally(name, token_class, str(evidence), counts[index])
 
 
-def _histograms(name: str, route: _RouteCell) -> RouteHistograms:
+def _histograms(name: str, route: _RouteCell, *, has_exemplars: bool) -> RouteHistograms:
+    def named(seen: _Seen) -> tuple[Exemplar | None, ...]:
+        return _exemplars(seen) if has_exemplars else ()
+
     return RouteHistograms(
         route=name,
-        duration=Histogram(DURATION_BOUNDS, tuple(route.duration), route.duration_sum),
-        ttft=Histogram(TTFT_BOUNDS, tuple(route.ttft), route.ttft_sum),
-        overhead=Histogram(OVERHEAD_BOUNDS, tuple(route.overhead), route.overhead_sum),
+        duration=Histogram(DURATION_BOUNDS, tuple(route.duration), route.duration_sum, named(route.duration_seen)),
+        ttft=Histogram(TTFT_BOUNDS, tuple(route.ttft), route.ttft_sum, named(route.ttft_seen)),
+        tpot=Histogram(TPOT_BOUNDS, tuple(route.tpot), route.tpot_sum, named(route.tpot_seen)),
+        overhead=Histogram(OVERHEAD_BOUNDS, tuple(route.overhead), route.overhead_sum, named(route.overhead_seen)),
         prompt_tokens=Histogram(PROMPT_BOUNDS, tuple(route.prompt_size), float(sum(route.prompt))),
         output_ratio=Histogram(RATIO_BOUNDS, tuple(route.ratio), route.ratio_sum),
     )
+
+
+def _exemplars(seen: _Seen) -> tuple[Exemplar | None, ...]:
+    return tuple(None if each is None or not each[0] else Exemplar(*each) for each in seen)

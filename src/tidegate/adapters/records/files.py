@@ -69,15 +69,41 @@ class RotatingFile:
     def _rotate(self) -> None:
         """Shift the numbers up, oldest first, so that a crash in between overwrites nothing."""
         self.close()
-        self._numbered(self._keep_files).unlink(missing_ok=True)
+        oldest = self._numbered(self._keep_files)
+        if oldest.exists():
+            size = oldest.stat().st_size
+            oldest.unlink()
+            self._count_deleted(size)
         for number in range(self._keep_files - 1, 0, -1):
             source = self._numbered(number)
             if source.exists():
                 source.rename(self._numbered(number + 1))
         self.path.rename(self._numbered(1))
 
+    def _count_deleted(self, size: int) -> None:
+        """Add to the count beside the log, so that a reader who was away can tell how much it missed."""
+        path = deleted_count(self.path)
+        try:
+            before = read_deleted(path)
+            path.write_text(f"{before + size:020d}")  # always as long, so that a full disk has room for it
+        except OSError:
+            return  # the count is for people; the log goes on
+
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
+
+
+def deleted_count(log: Path) -> Path:
+    """Name the file that has the number of bytes deleted of a rotated log since it was begun."""
+    return log.with_suffix(".deleted")
+
+
+def read_deleted(path: Path) -> int:
+    """Read that number; 0 where nothing was deleted yet."""
+    try:
+        return int(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 class SpillFile:

@@ -22,6 +22,7 @@ from tidegate.adapters.records.files import RotatingFile, SpillFile
 from tidegate.adapters.records.lines import LogFormat, Value, line_format, request_format, without_credentials
 from tidegate.adapters.records.sink import LogSink
 from tidegate.domain.record import RequestRecord
+from tidegate.wire.masking import Masker
 
 INTERVAL_S = 0.05
 """Longest time a record waits for the thread when all is well."""
@@ -91,12 +92,17 @@ class JsonLinesRecorder:
         self._held: list[RequestRecord] = []
         """The batch taken from the queue that is not written yet; at most `BATCH`."""
         self._retry_s = retry_s
+        self._mask_cause: Callable[[str], str] = Masker().mask
         self._written = 0
         # One counter for each thread: `+=` on a shared one could lose a count.
         self._refused = 0
         self._lost = 0
         self._refused_told = 0
         self._dropping = False
+
+    def mask_causes(self, mask: Callable[[str], str]) -> None:
+        """Mask the causes of failures so from now on; the words of an upstream are in them."""
+        self._mask_cause = mask
 
     def start(self) -> None:
         self._writer.start()
@@ -163,7 +169,7 @@ class JsonLinesRecorder:
             self._store(b"")
         while self._held or self._queue:
             if not self._held:
-                self._held = [without_credentials(self._queue.popleft()) for _ in range(min(BATCH, len(self._queue)))]
+                self._held = [without_credentials(self._queue.popleft(), self._mask_cause) for _ in range(min(BATCH, len(self._queue)))]
             block = self._encode(self._held)
             if not self._store(block):
                 break

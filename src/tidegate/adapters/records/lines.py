@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from tidegate.domain.record import RequestRecord
+from tidegate.wire.masking import Masker
 
 MAX_VALUE_CHARS: Final = 300
 """Enough for any id, model name or error text; keeps a line far below what a pipe takes at once."""
@@ -47,6 +49,7 @@ _SECRETS = (
     (re.compile(r"(https?://)[^\s/@]+@"), rf"\1{_MASK}@"),
 )
 """Our keys, credentials of HTTP, the usual shape of providers' keys, JSON Web Tokens, and passwords in addresses."""
+_MASKER: Final = Masker()
 _SUSPECT: Final = re.compile(r"[tspr][gk]-|eyJ|//|(?i:bearer|basic)")
 """Part of whatever a pattern above matches: tells most texts harmless in one search."""
 
@@ -96,6 +99,7 @@ class LogfmtLines:
         ttft = "" if ttft_s is None else " ttft_ms=%.1f" % (ttft_s * 1000)
         cached = f" cached_tokens={usage.cached_tokens}" if usage.cached_tokens else ""
         finish = f" finish_reason={self._known.get(reason) or self._text('finish_reason', reason)}" if reason is not None else ""
+        color = f" color={self._text('color', record.color)}" if record.color else ""
         trace = f" trace_id={self._unique('trace_id', record.trace_id)}" if record.trace_id else ""
         duration_s = record.duration_s
         return _ORDINARY % (
@@ -104,7 +108,7 @@ class LogfmtLines:
             record.operation,
             record.outcome,
             record.status,
-            self._caller(record),
+            self._caller(record) + color,
             "true" if record.stream else "false",
             duration_s * 1000,
             ttft,
@@ -172,24 +176,34 @@ def masked(text: str) -> str:
     return text
 
 
-def without_credentials(record: RequestRecord) -> RequestRecord:
-    """Mask credentials in what others chose, and bound it: someone will paste a key where the model's name belongs."""
+@lru_cache(_REMEMBERED)
+def _masked_name(text: str) -> str:
+    """Do the same for short texts of which a busy second has few."""
+    return masked(text)
+
+
+def without_credentials(record: RequestRecord, mask_cause: Callable[[str], str] = _MASKER.mask) -> RequestRecord:
+    """Mask credentials in what others chose, and bound it: someone will paste a key where the model's name belongs.
+
+    A cause is masked further: an upstream may have repeated what it was sent.
+    """
     request_id, model, cause, reason = record.request_id, record.model, record.cause, record.finish_reason
-    clean_id, clean_model = masked(request_id), masked(model)
-    clean_cause = masked(cause) if cause else cause
-    clean_reason = masked(reason) if reason else reason
+    clean_id, clean_model = masked(request_id), _masked_name(model)
+    clean_cause = mask_cause(masked(cause)) if cause else cause
+    clean_reason = _masked_name(reason) if reason else reason
     if clean_reason is not None and len(clean_reason) > MAX_VALUE_CHARS:
         clean_reason = _cut(clean_reason)
-    if record.feature:
-        record = _with_clean_feature(record)
-    if clean_id is request_id and clean_model is model and clean_cause is cause and clean_reason is reason:
+    if record.feature or record.color or record.business_context:
+        record = _with_clean_words(record)
+    if clean_id is request_id and clean_model == model and clean_cause is cause and clean_reason == reason:
         return record
     return msgspec.structs.replace(record, request_id=clean_id, model=clean_model, cause=clean_cause, finish_reason=clean_reason)
 
 
-def _with_clean_feature(record: RequestRecord) -> RequestRecord:
-    clean = masked(record.feature)
-    return record if clean is record.feature else msgspec.structs.replace(record, feature=clean)
+def _with_clean_words(record: RequestRecord) -> RequestRecord:
+    feature, color, context = masked(record.feature), masked(record.color), masked(record.business_context)
+    is_clean = feature is record.feature and color is record.color and context is record.business_context
+    return record if is_clean else msgspec.structs.replace(record, feature=feature, color=color, business_context=context)
 
 
 def timestamp(at: float) -> str:
@@ -211,6 +225,7 @@ def request_fields(record: RequestRecord) -> dict[str, Value]:
         "upstream": record.upstream or None,
         "tenant": record.tenant or None,
         "key": record.key_id or None,
+        "color": record.color or None,
         "stream": record.stream,
         "duration_ms": round(record.duration_s * 1000, 1),
         "ttft_ms": None if record.ttft_s is None else round(record.ttft_s * 1000, 1),

@@ -49,7 +49,7 @@ class RecordReader:
         for line in file:
             try:
                 record = _DECODER.decode(line)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 self.unreadable += bool(line.strip())
                 continue
             if since <= record.started_at + record.duration_s < until:

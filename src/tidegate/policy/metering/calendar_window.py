@@ -7,6 +7,7 @@ admits more than the ceiling; a period begins with what the ones before it used 
 from __future__ import annotations
 
 from tidegate.domain.limits import CounterSpec, Period
+from tidegate.policy.metering.counter import Counter
 
 _HOUR_S = 3600
 _DAY_S = 86_400
@@ -14,10 +15,10 @@ _MONTHS = 12
 _ROUNDING_S = 1e-6  # a time that was computed as a boundary is beyond it, not a rounding error before it
 
 
-class CalendarWindow:
-    """Implements `policy.metering.counter.Counter`. A slot is the number of a period since 1970."""
+class CalendarWindow(Counter):
+    """A slot is the number of a period since 1970."""
 
-    __slots__ = ("_ends_at", "_epoch_s", "_period", "_used", "holders", "spec")
+    __slots__ = ("_ends_at", "_epoch_s", "_period", "_used")
 
     def __init__(self, spec: CounterSpec, *, epoch_s: float) -> None:
         self.spec = spec

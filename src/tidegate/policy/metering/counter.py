@@ -6,6 +6,7 @@ A counter is the use of one resource by one subject, named `<rule>;key=abc`. Amo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import msgspec
@@ -13,35 +14,45 @@ import msgspec
 from tidegate.domain.limits import CounterSpec, StoreDown
 
 
-class Counter(Protocol):
-    """Use of one resource by one subject."""
+class Counter(ABC):
+    """Use of one resource by one subject. A class and not a Protocol, so that compiled code calls it directly."""
+
+    __slots__ = ("holders", "spec")
 
     spec: CounterSpec
     """How it counts, and the ceiling that holds here."""
     holders: int
     """Who keeps a reference to it; the limiter counts itself in and out. A source forgets only an idle counter that nobody holds."""
 
+    @abstractmethod
     def take(self, amount: int, *, now: float) -> int | None:
         """Use `amount` if it fits; give the slot it went into, 0 or more, for `give_back`. None: nothing was used."""
 
+    @abstractmethod
     def give_back(self, amount: int, slot: int, *, now: float) -> None:
         """Undo a part of what was taken in that slot; nothing happens if it has left the window."""
 
+    @abstractmethod
     def charge(self, amount: int, *, now: float) -> None:
         """Use `amount` whether it fits or not; what does not fit is debt."""
 
+    @abstractmethod
     def available(self, *, now: float) -> int:
         """Give what may be used now: 0 or more."""
 
+    @abstractmethod
     def wait_s(self, amount: int, *, now: float) -> float | None:
         """Seconds until `amount` fits if nothing more is used, 0 when it fits now; None: it can never fit."""
 
+    @abstractmethod
     def reset_s(self, *, now: float) -> float:
         """Seconds until nothing is in use, if nothing more is used."""
 
+    @abstractmethod
     def is_idle(self, *, now: float) -> bool:
         """Tell whether forgetting it would change nothing."""
 
+    @abstractmethod
     def may_come(self, amount: int, *, now: float) -> bool:
         """Tell whether a refusal of `amount` may be undone by the next exchange with a shared store, and ask for it there.
 

@@ -82,7 +82,8 @@ class LearnedForecast:
 
     def expect(self, tenant: TenantId, route: str, model: ModelName, *, prompt_tokens: int, cap: int | None, now: float) -> int:
         """Give the output tokens to hold for one answer; `cap` is the client's own."""
-        expected = self._learned(tenant, route, model, prompt_tokens, now)
+        narrow, wide = _sized(tenant, route, model, prompt_tokens)
+        expected = self._learned(narrow, wide, route, model, now)
         if expected is None:
             return self.constant_tokens if cap is None else ceil(cap * CAP_MARGIN)
         return expected if cap is None or expected < cap else cap
@@ -94,12 +95,12 @@ class LearnedForecast:
 
         How long it would have been nobody knows. Taken at its length, each cut would make the next forecast shorter, and that cuts more.
         """
-        expected = self._learned(tenant, route, model, prompt_tokens, now)
+        narrow, wide = _sized(tenant, route, model, prompt_tokens)
+        expected = self._learned(narrow, wide, route, model, now)
         if expected is not None:
             self._foreseen += 1
             self._exceeded += completion_tokens > expected
         length = completion_tokens * _LENGTH_OF_A_CUT if cut else completion_tokens
-        narrow, wide = _sized(tenant, route, model, prompt_tokens)
         if self._observe(narrow, length, now):
             for key in (wide, (route, model), (model,)):
                 self._observe(key, length, now)
@@ -109,8 +110,7 @@ class LearnedForecast:
     def statistics(self) -> ForecastStatistics:
         return ForecastStatistics(len(self._groups), self._foreseen, self._exceeded)
 
-    def _learned(self, tenant: TenantId, route: str, model: ModelName, prompt_tokens: int, now: float) -> int | None:
-        narrow, wide = _sized(tenant, route, model, prompt_tokens)
+    def _learned(self, narrow: _Key, wide: _Key, route: str, model: ModelName, now: float) -> int | None:
         group = self._groups.get(narrow)  # nearly always the one, so it goes before the loop
         if group is not None and now < group.good_until:
             return group.expected

@@ -8,14 +8,15 @@ units are taken; what is charged beyond that only lengthens the line, so debt is
 from __future__ import annotations
 
 from tidegate.domain.limits import CounterSpec
+from tidegate.policy.metering.counter import Counter
 
 _TICKS_PER_S = 1_000_000  # the line is measured in ticks of a microsecond / ceiling: then a unit is a whole number of them
 
 
-class Gcra:
-    """Implements `policy.metering.counter.Counter`. A slot is where a take ended on the line, in microseconds."""
+class Gcra(Counter):
+    """A slot is where a take ended on the line, in microseconds."""
 
-    __slots__ = ("_ceiling", "_full_until", "_origin", "_unit", "holders", "spec")
+    __slots__ = ("_ceiling", "_full_until", "_origin", "_unit")
 
     def __init__(self, spec: CounterSpec, *, origin: float) -> None:
         self.spec = spec

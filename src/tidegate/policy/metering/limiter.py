@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import assert_never
 
 from tidegate.domain.limits import (
@@ -26,12 +27,15 @@ from tidegate.domain.limits import (
     ScopeMatch,
 )
 from tidegate.domain.principal import Limits
+from tidegate.domain.statistics import LimitLevel, fullness
 from tidegate.policy.metering.counter import CounterSource
-from tidegate.policy.metering.permit import Account, LimiterPermit, Line, RuleTally, refusal_of, take_all
-from tidegate.ports import Denied, LimitState, LimitStatistics, RuleStatistics, Short, WindowState
+from tidegate.policy.metering.permit import Account, LimiterPermit, Line, RuleTally, level_of, refusal_of, take_all
+from tidegate.ports import Denied, LimitState, LimitStatistics, RuleStatistics, Short
 
 _EACH_KEY = (ScopeMatch(Scope.KEY),)
 _MOST_ACCOUNTS = 16_384  # subjects seen lately; finding one's rules again costs some ten microseconds
+_LOOKED_AT = 1_000  # subjects looked at for one list of levels: a few milliseconds, when somebody asks
+_SHOWN_LEVELS = 200
 _SWEEP_EVERY_S = 60.0  # an account that was not asked for in this time is let go, and its counters with it
 _NAMELESS = frozenset({Scope.MODEL, Scope.ROUTE})
 """Scopes that a request without a value is outside of. A feature that is not named is one all the same: else not naming it would help."""
@@ -79,17 +83,16 @@ class Limiter:
         return LimiterPermit(self, account, slots)
 
     def state(self, subject: LimitSubject, limits: Limits, *, now: float) -> LimitState:
-        requests = tokens = None
-        windows = []
-        for line, span_s in self._account(subject, limits, now).shown:
-            window = WindowState(line.ceiling, line.left(now=now), line.counter.reset_s(now=now), line.rule.name, span_s)
-            windows.append(window)
-            if line.amount_of < 0:
-                if requests is None or window.remaining < requests.remaining:
-                    requests = window
-            elif tokens is None or window.remaining < tokens.remaining:
-                tokens = window
-        return LimitState(requests, tokens, tuple(windows))
+        return self._account(subject, limits, now).state(now=now)
+
+    def levels(self, *, now: float, most_subjects: int = _LOOKED_AT) -> tuple[LimitLevel, ...]:
+        """Say how full limits are, the fullest first, of the subjects that came last; for people."""
+        levels: dict[str, LimitLevel] = {}
+        for account in islice(reversed(self._accounts.values()), most_subjects):
+            for line in (*account.admission, *account.reservation):
+                if line.name not in levels:
+                    levels[line.name] = level_of(line, now=now)
+        return tuple(sorted(levels.values(), key=fullness, reverse=True)[:_SHOWN_LEVELS])
 
     def statistics(self, *, now: float) -> LimitStatistics:
         self._sweep(now)

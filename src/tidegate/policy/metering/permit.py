@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidegate.domain.limits import PERIOD_S, CounterSpec, Demand, LimitMode, LimitRule, Meter, Resource, most_at_once
+from tidegate.domain.demand import Demand
+from tidegate.domain.limits import PERIOD_S, CounterSpec, LimitMode, LimitRule, Meter, Resource, most_at_once
 from tidegate.domain.principal import Limits
+from tidegate.domain.statistics import LimitLevel
 from tidegate.policy.metering.counter import Counter
-from tidegate.ports import Denied, Short
+from tidegate.ports import Denied, LimitState, Short, WindowState
 
 _AMOUNT_OF = {Resource.TOKENS: 0, Resource.INPUT_TOKENS: 1, Resource.OUTPUT_TOKENS: 2, Resource.COST: 3}
 """Where a resource stands in the amounts of a demand; requests and places are not part of one."""
@@ -37,7 +39,7 @@ class RuleTally:
 class Line:
     """One rule as it applies to one subject: whose use is counted, and the counter of it."""
 
-    __slots__ = ("amount_of", "ceiling", "counter", "enforced", "is_place", "name", "rule", "shadow", "tally", "whose")
+    __slots__ = ("_most", "_most_of", "amount_of", "ceiling", "counter", "enforced", "is_place", "name", "rule", "shadow", "tally", "whose")
 
     def __init__(self, rule: LimitRule, counter: Counter, tally: RuleTally, *, name: str, whose: str) -> None:
         self.rule = rule
@@ -51,6 +53,8 @@ class Line:
         self.counter = counter
         self.enforced = counter.spec
         """What the counter was told to count; another line of the same counter may tell it otherwise."""
+        self._most_of = counter.spec
+        self._most = most_at_once(counter.spec)
         counter.holders += 1
 
     def __repr__(self) -> str:
@@ -70,7 +74,10 @@ class Line:
 
     def most(self) -> int:
         """Give the most that one request can ever have."""
-        return most_at_once(self.counter.spec)
+        spec = self.counter.spec
+        if spec is not self._most_of:
+            self._most_of, self._most = spec, most_at_once(spec)
+        return self._most
 
 
 class Account:
@@ -100,6 +107,21 @@ class Account:
         self.dropped = True
         if self.open == 0:
             self.release()
+
+    def state(self, *, now: float) -> LimitState:
+        """Give what is left, for people."""
+        requests: WindowState | None = None
+        tokens: WindowState | None = None
+        windows: list[WindowState] = []
+        for line, span_s in self.shown:
+            window = WindowState(line.ceiling, line.left(now=now), line.counter.reset_s(now=now), line.rule.name, span_s)
+            windows.append(window)
+            if line.amount_of < 0:
+                if requests is None or window.remaining < requests.remaining:
+                    requests = window
+            elif tokens is None or window.remaining < tokens.remaining:
+                tokens = window
+        return LimitState(requests, tokens, tuple(windows))
 
     def release(self) -> None:
         for line in (*self.admission, *self.reservation):
@@ -165,10 +187,23 @@ class LimiterPermit:
         return left
 
     def ceiling_tokens(self) -> int | None:
-        return min((line.most() for line in self._account.reservation if line.amount_of == 0), default=None)
+        return self._most(0)
 
     def ceiling_output_tokens(self) -> int | None:
-        return min((line.most() for line in self._account.reservation if line.amount_of == 2), default=None)  # noqa: PLR2004  see `_AMOUNT_OF`
+        return self._most(_AMOUNT_OF[Resource.OUTPUT_TOKENS])
+
+    def _most(self, amount_of: int) -> int | None:
+        """Give the most that one request can ever have of an amount; None where nothing limits it."""
+        least: int | None = None
+        for line in self._account.reservation:
+            if line.amount_of == amount_of:
+                most = line.most()
+                if least is None or most < least:
+                    least = most
+        return least
+
+    def state(self, *, now: float) -> LimitState:
+        return self._account.state(now=now)
 
     def settle(self, used: Demand, *, now: float) -> None:
         lines = self._account.reservation
@@ -255,8 +290,10 @@ class LimiterPermit:
         if self._refused_by is not None:
             self._refused_by.denied += 1
         account = self._account
-        for line, slot in zip(account.admission, self._taken, strict=True):
-            if line.is_place and slot is not None:
+        taken = self._taken
+        for index, line in enumerate(account.admission):
+            slot = taken[index] if line.is_place else None
+            if slot is not None:
                 line.counter.give_back(1, slot, now=now)
         account.open -= 1
         if account.dropped and account.open == 0:
@@ -268,7 +305,8 @@ class LimiterPermit:
 def take_all(lines: Sequence[Line], wanted: Sequence[int], *, now: float) -> list[int | None] | None:
     """Take from every line what is wanted of it; None: a line that may refuse did, and nothing was taken."""
     slots: list[int | None] = []
-    for line, amount in zip(lines, wanted, strict=True):
+    for index, line in enumerate(lines):
+        amount = wanted[index]
         slot = line.counter.take(amount, now=now) if amount else 0
         if slot is None:
             if not line.shadow:
@@ -319,6 +357,22 @@ def _denied(line: Line, requested: int, wait_s: float | None, *, now: float) -> 
 def _amounts(demand: Demand) -> tuple[int, int, int, int]:
     """Give a demand's amounts in the order of `_AMOUNT_OF`."""
     return (demand.input_tokens + demand.output_tokens, demand.input_tokens, demand.output_tokens, demand.cost_micro)
+
+
+def level_of(line: Line, *, now: float) -> LimitLevel:
+    """Say how full a limit is for whom it counts."""
+    spec = line.rule.spec
+    return LimitLevel(
+        counter=line.name,
+        rule=line.rule.name,
+        whose=line.name.partition(";")[2] or line.whose,
+        resource=line.rule.resource,
+        meter=spec.meter,
+        ceiling=line.ceiling,
+        left=min(line.ceiling, line.left(now=now)),
+        span_s=0 if line.is_place else span_of(spec),
+        is_shadow=line.shadow,
+    )
 
 
 def span_of(spec: CounterSpec) -> int:

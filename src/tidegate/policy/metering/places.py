@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from tidegate.domain.limits import CounterSpec
+from tidegate.policy.metering.counter import Counter
 
 PLACE_RETRY_S = 1.0
 """When a running call ends is not known; OpenAI's SDKs back off from here by themselves."""
 
 
-class Places:
-    """Implements `policy.metering.counter.Counter`. There are no slots: every place is like the others."""
+class Places(Counter):
+    """There are no slots: every place is like the others."""
 
-    __slots__ = ("_in_use", "holders", "spec")
+    __slots__ = ("_in_use",)
 
     def __init__(self, spec: CounterSpec) -> None:
         self.spec = spec

@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from itertools import accumulate
+from typing import Final
 
 _GROWTH = 1.1
 _LARGEST = 131_072  # no model writes a longer answer; what is above counts as this
@@ -30,7 +31,7 @@ def _bounds() -> tuple[int, ...]:
     return tuple(bounds)
 
 
-BOUNDS = _bounds()
+BOUNDS: Final = _bounds()
 """Upper bounds of the buckets; small values have one each."""
 
 

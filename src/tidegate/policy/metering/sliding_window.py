@@ -9,6 +9,7 @@ the origin that all windows of a source share, so a shifted clock changes nothin
 from __future__ import annotations
 
 from tidegate.domain.limits import CounterSpec
+from tidegate.policy.metering.counter import Counter
 
 SLOTS_PER_SPAN = 600
 """So that "any 60 s" is within 0.2 % of the ceiling, and a busy window is a few hundred entries."""
@@ -17,10 +18,10 @@ _SLOTS = SLOTS_PER_SPAN + 1  # the whole ones and the one that is running
 _ROUNDING = 1e-6  # of a slot: a time that was computed as a boundary is beyond it, not a rounding error before it
 
 
-class SlidingWindow:
-    """Implements `policy.metering.counter.Counter`."""
+class SlidingWindow(Counter):
+    """A slot is the number of a 600th of the span since the origin."""
 
-    __slots__ = ("_debt", "_head", "_origin", "_rate", "_slots", "_total", "holders", "spec")
+    __slots__ = ("_debt", "_head", "_origin", "_rate", "_slots", "_total")
 
     def __init__(self, spec: CounterSpec, *, origin: float) -> None:
         self.spec = spec
@@ -93,7 +94,9 @@ class SlidingWindow:
         if self._total == 0:
             return 0.0
         slots = self._slots
-        newest = next(slot for slot in reversed(slots) if slots[slot])
+        newest = self._head
+        if not slots.get(newest):  # else the running one, as nearly always
+            newest = next(slot for slot in reversed(slots) if slots[slot])
         return max(0.0, self._origin + (newest + _SLOTS) / self._rate - now)
 
     def is_idle(self, *, now: float) -> bool:

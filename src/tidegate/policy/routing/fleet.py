@@ -243,6 +243,14 @@ class Fleet:
         _settle(standing, back=alive and news)
         return news
 
+    def drain(self, names: Collection[str]) -> None:
+        """Keep exactly these out of service, each a replica or a whole upstream: what runs there ends, and nothing begins."""
+        for seat in self._seats.values():
+            drained = seat.replica.replica in names or seat.replica.upstream in names
+            if drained is not seat.standing.drained:
+                seat.standing.drained = drained
+                _settle(seat.standing, back=not drained)
+
     # ── looks ─────────────────────────────────────────────────────────────────
 
     def wait_s(self, route: Route, *, now: float) -> float | None:

@@ -59,6 +59,8 @@ def _pool_admits(pool: PoolSeats, now: float) -> bool:
 
 def _phase(seat: Seat, now: float) -> ReplicaPhase:
     standing = seat.standing
+    if standing.drained:
+        return ReplicaPhase.DRAINED
     if not standing.present or standing.dead is not None:
         return ReplicaPhase.AWAY
     if not standing.warm:
@@ -74,7 +76,7 @@ def _phase(seat: Seat, now: float) -> ReplicaPhase:
 def seat_wait_s(seat: Seat, now: float) -> float | None:
     """Seconds until a call may begin: 0 when it may now, None when that is not known."""
     standing = seat.standing
-    if not standing.present or not standing.warm or standing.dead is not None:
+    if not standing.present or not standing.warm or standing.dead is not None or standing.drained:
         return None
     wait_s = 0.0
     if standing.set_aside_until is not None and standing.set_aside_until > now:
@@ -86,6 +88,8 @@ def seat_wait_s(seat: Seat, now: float) -> float | None:
 
 
 def _why(standing: Standing, now: float) -> str:
+    if standing.drained:
+        return "an operator took it out of service"
     if not standing.present:
         return "its process does not run"
     if standing.dead is not None:

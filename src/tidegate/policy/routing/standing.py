@@ -23,6 +23,7 @@ class Standing:
         "calm",
         "dead",
         "doubted",
+        "drained",
         "failed_at",
         "in_flight",
         "last_error",
@@ -46,6 +47,8 @@ class Standing:
         """Why health checks, here or on another node, hold it for dead."""
         self.doubted = False
         """Its last health check failed: others go first."""
+        self.drained = False
+        """An operator took it out of service."""
         self.used = False
         self.failed_at: float | None = None
         self.last_error: str | None = None
@@ -64,14 +67,14 @@ class Standing:
         heir = Standing(self.address, _continued(self.breaker, settings), self.turn)
         heir.set_aside_until, heir.present, heir.warm, heir.dead = self.set_aside_until, self.present, self.warm, self.dead
         heir.used, heir.failed_at, heir.last_error, heir.doubted = self.used, self.failed_at, self.last_error, self.doubted
-        heir.refuses_usage_option, heir.latency = self.refuses_usage_option, self.latency
+        heir.refuses_usage_option, heir.latency, heir.drained = self.refuses_usage_option, self.latency, self.drained
         heir.settle()
         return heir
 
     def settle(self) -> None:
         """Bring `calm` up to date after a change."""
         breaker = self.breaker
-        sound = self.present and self.warm and self.dead is None and not self.doubted
+        sound = self.present and self.warm and self.dead is None and not self.doubted and not self.drained
         self.calm = sound and (breaker is None or breaker.phase is BreakerPhase.CLOSED)
 
     def is_set_aside(self, now: float) -> bool:
@@ -83,7 +86,7 @@ class Standing:
             return False
         if self.calm:
             return True
-        if not self.present or not self.warm or self.dead is not None or (self.doubted and not soft):
+        if not self.present or not self.warm or self.drained or self.dead is not None or (self.doubted and not soft):
             return False
         return self.breaker is None or self.breaker.admits(now, soft=soft)
 

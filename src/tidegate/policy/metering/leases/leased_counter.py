@@ -10,6 +10,7 @@ from __future__ import annotations
 from tidegate.domain.leases import LeaseClaim, LeaseGrant, open_s
 from tidegate.domain.limits import CounterSpec, Meter, StoreDown, most_at_once
 from tidegate.policy.metering.calendar_window import period_at
+from tidegate.policy.metering.counter import Counter
 from tidegate.policy.metering.leases.store_view import StoreView
 
 RENEW_S = 0.25
@@ -45,8 +46,8 @@ class _Use:
         """Not used after all, and not said yet."""
 
 
-class LeasedCounter:
-    """Implements `policy.metering.counter.Counter`. A slot is the number of a stretch of this worker's own account."""
+class LeasedCounter(Counter):
+    """A slot is the number of a stretch of this worker's own account."""
 
     __slots__ = (
         "_answered_at",
@@ -76,10 +77,8 @@ class LeasedCounter:
         "_wait_s",
         "_waiting",
         "answered",
-        "holders",
         "name",
         "on_store_down",
-        "spec",
     )
 
     def __init__(self, name: str, spec: CounterSpec, on_store_down: StoreDown, view: StoreView, *, now: float) -> None:

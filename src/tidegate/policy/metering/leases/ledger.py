@@ -96,6 +96,10 @@ class LeaseLedger:
             account = self._accounts[key] = self._open(spec)
         account.counter.charge(used, now=now)
 
+    def has_counter(self, counter: str, spec: CounterSpec) -> bool:
+        """Tell whether something was counted already."""
+        return _key(counter, spec) in self._accounts
+
     def statistics(self) -> LedgerStatistics:
         leased = sum(lease.amount for account in self._accounts.values() for lease in account.leases.values())
         return LedgerStatistics(len(self._accounts), len(self._workers), leased, self._expired)

@@ -1,0 +1,11 @@
+// An outcome with the colour of what it means.
+
+import { badge } from "./base.js";
+
+const GOOD = new Set(["ok", "served_from_cache"]);
+
+export function outcomeBadge(outcome) {
+  if (GOOD.has(outcome)) return badge(outcome, "good");
+  if (outcome.startsWith("failed_") || outcome === "model_error") return badge(outcome, "bad");
+  return badge(outcome, outcome.startsWith("rejected_") || outcome === "degraded" ? "warn" : "");
+}
