@@ -1,18 +1,22 @@
 """How much one client core of `tidegate bench` can do: `python -m benchmarks.bench_client [--quick]`.
 
-The client has one core, the scripted upstream and the parent have another. Prints the most it achieves, what CPU a request and a chunk
+The client has one core, the upstreams and the parent have another: the scripted one for whole answers, and for streams the one of the
+other measurements, which can send more chunks in a second. Prints the most it achieves, what CPU a request and a chunk
 cost it, and how late it sends when nothing is near its limit. Fails when it cannot do `REQUESTS_PER_S` or `CHUNKS_PER_S`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 
 import msgspec
 
-from benchmarks.bench_rig import Upstream, carry_out, closed, constant, judged
+from benchmarks.bench_rig import CORES, Upstream, carry_out, closed, constant, judged
+from benchmarks.content import MODEL, NUMBER_AFTER
+from benchmarks.subjects import stream_upstream
 from tidegate.bench.histogram import Histogram
 from tidegate.bench.plan import Target
 from tidegate.bench.sample import End, Sample
@@ -81,10 +85,11 @@ async def measure(upstream: Upstream, *, length_s: float) -> int:
     upstream.follow({"default": {"pieces": ["Yes."]}})
     await idle_lag(msgspec.structs.replace(target, stream=False), length_s)
     requests = await whole_answers(msgspec.structs.replace(target, stream=False), length_s)
-    upstream.follow({"default": {"output_tokens": TOKENS, "per_token_s": PER_TOKEN_S}})
     chunks = 0.0
-    for asked in (10_000, 20_000, 30_000, 36_000):
-        chunks = max(chunks, await streams(target, asked, length_s + 2 * TOKENS * PER_TOKEN_S))
+    with stream_upstream(CORES, tick_s=PER_TOKEN_S, phases=20) as port:
+        ticking = Target(f"http://127.0.0.1:{port}/v1", MODEL, extra_body=json.dumps({"user": f"{NUMBER_AFTER}{TOKENS:010}"}))
+        for asked in (10_000, 20_000, 30_000, 36_000):
+            chunks = max(chunks, await streams(ticking, asked, length_s + 2 * TOKENS * PER_TOKEN_S))
     met = requests >= REQUESTS_PER_S and chunks >= CHUNKS_PER_S * 0.98
     print(f"{'met' if met else 'NOT met'}: {REQUESTS_PER_S:,} requests/s and {CHUNKS_PER_S:,} chunks/s on one core")
     return 0 if met else 1

@@ -93,9 +93,9 @@ def fixed_upstream(directory: Path, cores: Cores) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def stream_upstream(cores: Cores, *, tick_s: float) -> Iterator[int]:
-    """An upstream that sends every open stream a chunk each `tick_s`; gives its port."""
-    with LoadProcess("sse_upstream", cores.load, {"tick_s": tick_s}) as process:
+def stream_upstream(cores: Cores, *, tick_s: float, phases: int = 1) -> Iterator[int]:
+    """An upstream that sends every open stream a chunk each `tick_s`, all at once or in so many turns; gives its port."""
+    with LoadProcess("sse_upstream", cores.load, {"tick_s": tick_s, "phases": phases}) as process:
         port: int = process.hear()["port"]
         yield port
 

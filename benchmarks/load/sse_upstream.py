@@ -1,9 +1,10 @@
 """An upstream that streams: it sends a chunk to every open stream at each tick, as an engine does at the end of each step.
 
-Task: `{"tick_s": 0.02}`. Answers with `{"port": …}` and serves until its standard input ends. Each chunk tells when it was written
-(`CLOCK_MONOTONIC`, which all processes of a machine share), so that a client can say how long it was on its way. The first chunk of a
-stream comes with its head, the last is followed by the usage and `[DONE]`. A request that wants no stream gets the whole answer at
-once; GET gets 200, for health checks.
+Task: `{"tick_s": 0.02, "phases": 1}`. Answers with `{"port": …}` and serves until its standard input ends. With more phases, each stream
+still gets a chunk every `tick_s`, but not all at once: they take turns, as those of so many engines would. Each chunk tells when it was
+written (`CLOCK_MONOTONIC`, which all processes of a machine share), so that a client can say how long it was on its way. The first chunk of
+a stream comes with its head, the last is followed by the usage and `[DONE]`. A request that wants no stream gets the whole answer at once;
+GET gets 200, for health checks.
 """
 
 from __future__ import annotations
@@ -50,19 +51,28 @@ _END = _LAST + _CHUNKED_END
 class Ticker:
     """The open streams, and the clock they share."""
 
-    def __init__(self, tick_s: float) -> None:
-        self._tick_s = tick_s
-        self.open: set[Connection] = set()
+    def __init__(self, tick_s: float, phases: int) -> None:
+        self._step_s = tick_s / phases
+        self._turns: list[set[Connection]] = [set() for _ in range(phases)]
+
+    def add(self, connection: Connection) -> None:
+        """Let it have a turn, where the fewest are."""
+        min(self._turns, key=len).add(connection)
+
+    def discard(self, connection: Connection) -> None:
+        for turn in self._turns:
+            turn.discard(connection)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            due += self._tick_s
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            chunk = _chunk(time.monotonic())
-            for connection in list(self.open):
-                connection.send(chunk)
+            for turn in self._turns:
+                due += self._step_s
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                chunk = _chunk(time.monotonic())
+                for connection in list(turn):
+                    connection.send(chunk)
 
 
 class Connection(asyncio.Protocol):
@@ -93,7 +103,7 @@ class Connection(asyncio.Protocol):
         number = _NUMBER.search(request)
         self._left = int(number[1]) % CHUNKS_END if number else 1
         self._transport.write(_HEAD)
-        self._ticker.open.add(self)
+        self._ticker.add(self)
         self.send(_chunk(time.monotonic()))
 
     def _complete(self, end: int) -> bool:
@@ -108,15 +118,15 @@ class Connection(asyncio.Protocol):
             self._transport.write(chunk)
         else:
             self._transport.write(chunk + _END)
-            self._ticker.open.discard(self)
+            self._ticker.discard(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._ticker.open.discard(self)
+        self._ticker.discard(self)
 
 
-async def _serve(tick_s: float) -> None:
+async def _serve(tick_s: float, phases: int) -> None:
     loop = asyncio.get_running_loop()
-    ticker = Ticker(tick_s)
+    ticker = Ticker(tick_s, phases)
     server = await loop.create_server(lambda: Connection(ticker), "127.0.0.1", 0, backlog=4096)
     ticking = loop.create_task(ticker.run())
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
@@ -127,7 +137,7 @@ async def _serve(tick_s: float) -> None:
 
 def main() -> None:
     task = json.loads(sys.stdin.readline())
-    uvloop.run(_serve(task["tick_s"]))
+    uvloop.run(_serve(task["tick_s"], task["phases"]))
 
 
 if __name__ == "__main__":
