@@ -119,6 +119,7 @@ def test_killed_processes_lose_and_double_nothing(upstream: ThreadedUpstream) ->
         until_spent(gateway, 50)
 
 
+@pytest.mark.soak
 def test_what_a_killed_worker_spent_is_not_forgotten_with_the_ledger_process(upstream: ThreadedUpstream) -> None:
     """kill -9 of all workers, and then of the process that had counted what they spent: the books know, and nobody spends it again."""
     with GatewayProcess(with_budget(upstream, 2, 0.3)) as gateway:
@@ -152,6 +153,7 @@ def test_a_budget_that_a_reload_adds_goes_on_from_what_the_books_say(upstream: T
         assert {200: 3, 429: 17} == at_once(gateway, key, 20)
 
 
+@pytest.mark.soak
 def test_a_load_test_that_nobody_pays_for_leaves_budget_and_books_alone(upstream: ThreadedUpstream) -> None:
     """Its colour and its tenant's grant let it off; a limit on requests ends it all the same, and a customer's colour changes nothing."""
     granted = {

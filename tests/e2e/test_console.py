@@ -70,6 +70,12 @@ UNREADABLE = """
   return found;
 }
 """
+CURRENT_IN_VIEW = """
+() => {
+  const [all, one] = ["nav", "nav [aria-current]"].map((each) => document.querySelector(each).getBoundingClientRect());
+  return one.left >= all.left - 1 && one.right <= all.right + 1;
+}
+"""
 UNNAMED = """
 () => [...document.querySelectorAll("input:not([type=hidden]), select, textarea, button")]
   .filter((each) => each.checkVisibility() && !each.labels?.length && !each.textContent.trim() && !each.ariaLabel)
@@ -178,6 +184,7 @@ def test_every_page_fits_and_can_be_read(browser: Browser, site: Site, width: in
             page.wait_for_selector(sign, state="attached")
             assert 0 >= page.evaluate("document.documentElement.scrollWidth - innerWidth"), name
             assert [] == page.evaluate(UNNAMED), name
+            assert page.evaluate(CURRENT_IN_VIEW), name
             assert locale[:2] == page.evaluate("document.documentElement.lang")
             for scheme in ("light", "dark"):
                 page.emulate_media(color_scheme=scheme)
@@ -227,6 +234,38 @@ def test_a_replica_is_drained_and_enabled(browser: Browser, site: Site) -> None:
         page.click("button[aria-label='Enable pool/1']")
         page.wait_for_selector("button[aria-label='Drain pool/1']")
         assert "drained" not in httpx.get(f"{gateway.admin_url}/readyz").json()
+
+
+def test_an_outage_by_draining_asks_first_and_shows_as_errors(browser: Browser, site: Site) -> None:
+    """What leaves an upstream without a replica is asked about; calls that find none are errors, as their page says."""
+    gateway = site.gateway
+    with visit(browser, site, "upstreams") as page:
+        page.click("button[aria-label='Drain pool']")
+        page.wait_for_selector("#sure[open]")
+        page.keyboard.press("Escape")
+        assert "drained" not in httpx.get(f"{gateway.admin_url}/readyz").json()
+        page.click("button[aria-label='Drain pool']")
+        page.click("#sure-yes")
+        page.wait_for_selector("button[aria-label='Enable pool']")
+        headers = {"authorization": f"Bearer {site.key.reveal()}"}
+        answer = httpx.post(f"{gateway.base_url}/chat/completions", headers=headers, json=QUESTION, timeout=10.0)
+        assert 503 == answer.status_code
+        page.click("button[aria-label='Enable pool']")
+        page.wait_for_selector("button[aria-label='Drain pool']")
+        page.goto(f"{gateway.admin_url}/console/requests?outcome=rejected_no_replica&since=1h")
+        page.wait_for_selector("#requests a")
+        page.click("#requests a")
+        page.wait_for_selector("#attempts td:has-text('reached no replica')")
+        page.click("#back")
+        page.wait_for_selector("#requests a")
+        assert ("rejected_no_replica", "1h") == (page.input_value("#outcome"), page.input_value("#since"))
+        traffic = site.figures("/admin/traffic?by=outcome&since=1h&color=")
+        failed = {each["name"]: (each["errors"], each["refused"]) for each in traffic["groups"]}  # type: ignore[attr-defined]
+        assert (1, 0) == failed["rejected_no_replica"]
+        assert 1 == traffic["whole"]["errors"]  # type: ignore[index]
+        page.goto(f"{gateway.admin_url}/console/requests/nothing")
+        page.wait_for_selector("#notice.bad")
+        assert not page.is_visible("#found")
 
 
 def test_a_key_is_made_and_revoked_by_keyboard(browser: Browser, site: Site) -> None:
@@ -285,6 +324,9 @@ def test_questions_limits_and_routes_are_answered(browser: Browser, site: Site) 
         page.goto(f"{site.gateway.admin_url}/console/limits")
         page.wait_for_selector("#limits td:has-text('key-tokens')")
         page.goto(f"{site.gateway.admin_url}/console/explain")
+        page.fill("#tier", "it's")
+        assert '"tier":"it' in (page.text_content("#curl") or "")
+        page.fill("#tier", "default")
         page.click("#ask button")
         page.wait_for_selector("#report td:has-text('pool/0')")
 

@@ -141,6 +141,7 @@ def test_the_rules_are_evaluated(prometheus: Prometheus) -> None:
     assert {"ok"} == set(health().values())
 
 
+@pytest.mark.soak
 def test_what_clients_invent_adds_no_series(gateway: GatewayProcess, key: Secret) -> None:
     """Models, features, colours and contexts that nobody has heard of: forty more of them add nothing to the first ten."""
 

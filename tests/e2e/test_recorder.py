@@ -115,6 +115,7 @@ def recorders_left(state: Path) -> list[int]:
     ]
 
 
+@pytest.mark.soak
 def test_killed_at_random_moments_it_has_every_record_once(settings_of: dict[str, Any]) -> None:
     """`kill -9` again and again, while requests come in: before, between and after what it writes."""
     rng = Random(6)
@@ -144,6 +145,7 @@ def test_stopped_it_costs_nothing_and_goes_on(settings_of: dict[str, Any]) -> No
         assert process.pid == recorder(gateway).pid
 
 
+@pytest.mark.soak
 def test_a_gateway_that_dies_takes_a_stopped_one_with_it(settings_of: dict[str, Any], tmp_path: Path) -> None:
     """Otherwise nobody could open the tables any more."""
     with running(settings_of, tmp_path) as (gateway, _):
@@ -175,6 +177,7 @@ def ask_files(state: Path) -> int:
     return sum(len(path.read_bytes().splitlines()) for path in (state / "records").glob("requests-*.jsonl"))
 
 
+@pytest.mark.soak
 def test_a_clickhouse_that_comes_and_goes_has_every_record_once(settings_of: dict[str, Any]) -> None:
     """Away at the start, failing after it kept rows, killed, and back: the gateway serves, and every record is there once."""
     with ClickHouseServer() as server:

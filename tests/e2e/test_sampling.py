@@ -92,6 +92,7 @@ def test_samples_of_a_model_server_join_its_requests_by_replica_and_second(upstr
         assert [("there/0", "")] == ask(gateway, "SELECT DISTINCT replica, device FROM samples")
 
 
+@pytest.mark.soak
 def test_a_model_server_without_figures_is_told_once_and_costs_nothing(upstream: ThreadedUpstream, tmp_path: Path) -> None:
     """Others are sampled all the same: here a file of dmon."""
     dmon, state = tmp_path / "dmon.txt", tmp_path / "state"
@@ -112,6 +113,7 @@ def test_a_model_server_without_figures_is_told_once_and_costs_nothing(upstream:
         assert 1 == gateway.log().count("sampling.source_failed")
 
 
+@pytest.mark.soak
 def test_the_local_engine_is_sampled_with_its_process(tmp_path: Path) -> None:
     """CPU, memory and queue of the process that the supervisor started."""
     pytest.importorskip("xllamacpp")

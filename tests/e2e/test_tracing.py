@@ -137,6 +137,7 @@ def test_a_trace_that_begins_here_is_sent_on_as_sampled_where_it_is_kept(upstrea
     assert sent.endswith("-01")
 
 
+@pytest.mark.soak
 def test_while_nobody_listens_the_spans_wait(upstream: ThreadedUpstream, tmp_path: Path) -> None:
     """No request notices, and once a collector is there it gets each of them."""
     with Receiver() as receiver:
@@ -155,6 +156,7 @@ def test_while_nobody_listens_the_spans_wait(upstream: ThreadedUpstream, tmp_pat
             )
 
 
+@pytest.mark.soak
 def test_spans_and_tables_come_from_the_same_records(upstream: ThreadedUpstream, tmp_path: Path) -> None:
     """Each with its own position; the admin port says how both are."""
     with Receiver() as receiver:

@@ -119,7 +119,10 @@ class Finding(msgspec.Struct, frozen=True):
 def why(before: Window, after: Window, dimensions: Sequence[str]) -> Finding:
     """Say why the 99th percentile rose."""
     if min(before.size, after.size) < FEWEST:
-        sentence = f"There are {before.size:,.0f} requests before and {after.size:,.0f} after: too few to say. Choose a longer window."
+        sentence = (
+            f"There are {before.size:,.0f} requests before and {after.size:,.0f} after: too few to say, {FEWEST} of each are needed. "
+            "Choose a longer window."
+        )
         return Finding(Verdict.TOO_FEW, Sureness.UNSURE, sentence, before.p99_s, after.p99_s)
     slow = after.strata[-1].size
     usual = before.strata[-1].size / before.size

@@ -31,7 +31,7 @@ from tidegate.bench.sample import ClientReport, Sample
 from tidegate.bench.scenarios import built_in
 from tidegate.bench.sweep import StepResult, SweepEnd
 from tidegate.bench.sweep_report import Step, joined, next_rate, sweep_report, told
-from tidegate.bench.validity import Evidence, check
+from tidegate.bench.validity import LEAST_TO_DOUBT, Evidence, check
 from tidegate.errors import ConfigurationError
 from tidegate.policy.metering.pricing import Pricing
 
@@ -150,7 +150,7 @@ class Run:
             in_flight=self._fleet.in_flight,
             snapshot=snapshot,
             rate_per_s=None if plan.concurrency is not None else len(plan.requests) / plan.length_s,
-            doubts=check(evidence) if snapshot.requests else (),
+            doubts=check(evidence) if snapshot.requests >= LEAST_TO_DOUBT else (),
             stopping=self._interrupted_s is not None,
         )
 

@@ -20,6 +20,8 @@ LAG_OF_TTFT: Final = 0.01
 LEAST_SENT_RATIO: Final = 0.98
 LONGEST_STALL_S: Final = 0.1
 LONGEST_LOOP_LAG_P99_S: Final = 0.01
+LEAST_TO_DOUBT: Final = 100
+"""Requests of which one hundredth is one: while a run goes, fewer say nothing of how it will end."""
 BUSY_RATIO: Final = 0.9
 """CPU of a client process above which its figures are worth a second look."""
 

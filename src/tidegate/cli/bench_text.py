@@ -15,6 +15,7 @@ from tidegate.bench.baseline import Held, Regressions
 from tidegate.bench.compare import Comparison, Row
 from tidegate.bench.distribution import Distribution
 from tidegate.bench.figures import GroupFigures
+from tidegate.bench.outcome import Outcome, Reason
 from tidegate.bench.run_report import Report
 from tidegate.billing.layout import plain
 from tidegate.domain.money import MICRO
@@ -33,6 +34,10 @@ def print_report(report: Report) -> None:
     say(f"{report.load}, {'' if report.closed_loop else 'open loop, '}{report.target.model} at {report.target.base_url}")
     for reason in report.invalid:
         say(f"NOT VALID: {reason}")
+    if report.valid:
+        say("valid: the client kept pace, so these figures are the server's")
+    if late := _lateness(report):
+        say(late)
     for sentence in report.remarks:
         say(f"note: {sentence}")
     _console().print(_latencies(report))
@@ -75,6 +80,20 @@ def print_regressions(found: Regressions, *, as_json: bool) -> None:
         table.add_row(*_row(held.row), shown.share(held.tolerance), _verdict(held))
     _console().print(table)
     say(f"{len(found.regressed)} of {len(found.held)} figures regressed." if found.regressed else "Nothing regressed.")
+
+
+def _lateness(report: Report) -> str:
+    """Say which limits made most of the failures; nothing where they did not."""
+    whole, criteria = report.whole, report.criteria
+    failed = sum(number for outcome, number in whole.outcomes.items() if outcome not in {Outcome.OK, Outcome.NOT_SENT})
+    late = {
+        f"a first token after {criteria.ttft_s or 0:g} s (--ttft-limit-s)": whole.reasons.get(Reason.SLOW_TTFT, 0),
+        f"an answer after {criteria.e2e_s or 0:g} s (--e2e-limit-s)": whole.reasons.get(Reason.SLOW_E2E, 0),
+    }
+    if 2 * max(late.values()) <= failed:
+        return ""
+    limits = " or ".join(limit for limit, number in late.items() if number)
+    return f"note: most failures are whole answers that came late: {limits} counts as one; raise the limit, or 0 for none"
 
 
 def _verdict(held: Held) -> str:

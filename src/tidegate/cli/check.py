@@ -6,11 +6,13 @@ import os
 import sys
 from pathlib import Path
 
+from tidegate.cli.extras import installed, needed
 from tidegate.config.environment import left_alone
 from tidegate.config.explain import explain, render_problems
 from tidegate.config.prepare import prepare, readable_file
 from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
+from tidegate.node.state_directory import read_endpoints
 from tidegate.wiring.parts import degradation_of
 
 
@@ -30,4 +32,13 @@ def check(file: Path | None) -> int:
     print(explain(prepared.configuration), end="")
     for sentence in left_alone(prepared.configuration, os.environ):
         print(f"note: {sentence}")
-    return Exit.FAILED if prepared.problems else Exit.OK
+    node = read_endpoints(Path(prepared.configuration.state_directory))
+    if node is not None:
+        print(
+            f"note: a node of {prepared.configuration.state_directory} says that it listens on {node.api}, and on {node.admin} for admin."
+        )
+    wanting = needed(prepared.configuration)
+    missing = [name for name in wanting if name not in installed()]
+    for name in missing:
+        sys.stderr.write(f"warning: {wanting[name]} needs the extra {name}, which is not installed: pip install 'tidegate[{name}]'\n")
+    return Exit.FAILED if prepared.problems or missing else Exit.OK

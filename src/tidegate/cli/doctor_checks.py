@@ -6,10 +6,9 @@ A port is tried by listening on it for a moment, an upstream by asking it for it
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -19,18 +18,18 @@ import msgspec
 
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.cli.doctor_upstreams import Looking, Replica, ask_replica, exchange, replicas_of
+from tidegate.cli.extras import installed, needed
 from tidegate.config.bookkeeping import POSTGRES_SCHEMES, books_are_kept
 from tidegate.config.environment import left_alone
 from tidegate.config.prepare import Prepared, prepare, readable_file
 from tidegate.config.problem import Severity
 from tidegate.config.schema import Configuration
-from tidegate.config.schema_sampling import GpuName
 from tidegate.doctor import machine, services, upstreams
 from tidegate.doctor.finding import Check
 from tidegate.domain.units import Headers, Secret
 from tidegate.errors import ConfigurationError, TidegateError
 from tidegate.node.sockets import Address, open_single
-from tidegate.node.state_directory import ENDPOINTS_FILE, Endpoints
+from tidegate.node.state_directory import Endpoints, read_endpoints
 from tidegate.ports import UpstreamRequest
 from tidegate.wiring.records import records_directory
 
@@ -50,7 +49,7 @@ async def look(file: Path | None, looking: Looking) -> list[Check]:
     if looking.state_directory is not None:
         configuration = msgspec.structs.replace(configuration, state_directory=str(looking.state_directory))
     state = Path(configuration.state_directory)
-    endpoints = _endpoints(state)
+    endpoints = read_endpoints(state)
     node, runs = await _node(endpoints, looking)
     checks += [*_ports(configuration, endpoints if runs else None), *machine.state_directory(_directory(configuration, state)), *node]
     asked, skews = await _upstreams(configuration, looking)
@@ -59,7 +58,7 @@ async def look(file: Path | None, looking: Looking) -> list[Check]:
     checks += [await _engine(configuration), *await _stores(configuration, looking), await _books(configuration, state)]
     checks += [
         *services.recorder(await _recorder(configuration, state, node_runs=runs)),
-        *services.extras(_installed(), _needed(configuration)),
+        *services.extras(installed(), needed(configuration)),
     ]
     return checks
 
@@ -78,14 +77,6 @@ def _problems(prepared: Prepared) -> list[machine.Problem]:
 
 def _notes(prepared: Prepared) -> tuple[str, ...]:
     return tuple(left_alone(prepared.configuration, os.environ)) if prepared.configuration is not None else ()
-
-
-def _endpoints(state: Path) -> Endpoints | None:
-    """Read where a node of this directory says that it listens; one that was killed says so for ever."""
-    try:
-        return msgspec.json.decode((state / ENDPOINTS_FILE).read_bytes(), type=Endpoints)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 async def _node(endpoints: Endpoints | None, looking: Looking) -> tuple[list[Check], bool]:
@@ -107,8 +98,9 @@ def _ports(configuration: Configuration, endpoints: Endpoints | None) -> Iterato
         ("api port", Address(server.host, server.port, "server"), endpoints.api if endpoints is not None else ""),
         ("admin port", Address(admin.host, admin.port, "admin"), endpoints.admin if endpoints is not None else ""),
     ):
-        if ours and address.port in {0, urlsplit(ours).port}:
-            yield machine.port(name, urlsplit(ours).netloc, ours=True)
+        if ours:
+            place = urlsplit(ours)
+            yield machine.port(name, place.netloc, ours=True, configured=address.port if address.port not in {0, place.port} else None)
             continue
         trouble = ""
         try:
@@ -239,22 +231,3 @@ async def _recorder(configuration: Configuration, state: Path, *, node_runs: boo
         unreadable=feed.unreadable,
         rows=feed.rows,
     )
-
-
-def _installed() -> frozenset[str]:
-    return frozenset(extra.name for extra in services.EXTRAS if importlib.util.find_spec(extra.module) is not None)
-
-
-def _needed(configuration: Configuration) -> dict[str, str]:
-    """Say which setting needs which extra; the local model has a check of its own."""
-    database = configuration.books.database
-    wanted: Iterable[tuple[str, str, bool]] = (
-        ("analytics", "analytics.enabled", configuration.analytics.enabled is True or configuration.analytics.clickhouse is not None),
-        ("gpu", "sampling.gpu", configuration.sampling.gpu is GpuName.NVML),
-        ("otlp", "tracing.otlp", configuration.tracing.otlp is not None),
-        ("postgres", "books.database", database is not None and database.reveal().startswith(POSTGRES_SCHEMES)),
-        ("qwen", "an upstream's tokenizer", any(each.tokenizer == "qwen3.6" for each in configuration.upstreams.values())),
-        ("redis", "limits.store or shared", configuration.limits.store is not None or configuration.shared is not None),
-        ("rules", "degradation.rules_file", configuration.degradation.rules_file is not None),
-    )
-    return {name: setting for name, setting, needed in wanted if needed}

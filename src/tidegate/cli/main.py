@@ -268,7 +268,7 @@ def usage(
 
 def invoice(
     *,
-    month: Annotated[str, Parameter(help="The month, like `2026-11` (UTC).")],
+    month: Annotated[str, Parameter(help="The month (UTC), like `2026-11`; it has to be said.", show_default=False)] = "",
     tenant: Annotated[str | None, Parameter(help="Only this tenant.")] = None,
     color: TrafficColor = None,
     form: ReportFormat = ReportForm.TABLE,

@@ -192,6 +192,8 @@ def instant(text: str) -> datetime:
 
 def month_of(text: str) -> tuple[datetime, datetime]:
     """Give the first instant of a month, and of the one after it."""
+    if not text:
+        raise ConfigurationError(f"Say which month: tidegate invoice --month {datetime.fromtimestamp(wall_clock(), UTC):%Y-%m}")
     try:
         first = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
         return first, _month_start(first + timedelta(days=31))

@@ -28,8 +28,8 @@ _EARLIEST, _LATEST = 0.0, 4_102_444_800.0
 """Years 1970 and 2100: the tables have no other days."""
 _LONGEST_DEADLINE_S = 3_600.0
 _LONGEST_MS = 86_400_000.0
-_WIDE = 240
-"""Columns of a table that is not written to a terminal: whoever reads it can scroll."""
+_WIDE = 100_000
+"""Columns of a table that is not written to a terminal: whoever reads it can scroll, and a row stays on its line for `grep` and `awk`."""
 
 
 def query(

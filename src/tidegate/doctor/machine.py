@@ -44,10 +44,11 @@ def configuration(name: str, problems: Sequence[Problem], notes: Sequence[str]) 
     return found or [ok("configuration", f"{place}: no problem.", command=command)]
 
 
-def port(name: str, address: str, *, ours: bool = False, trouble: str = "") -> Check:
-    """Judge one address that the node listens on; `trouble` is why nobody can, with what to do."""
+def port(name: str, address: str, *, ours: bool = False, configured: int | None = None, trouble: str = "") -> Check:
+    """Judge one address that the node listens on; `trouble` is why nobody can, `configured` the port of a file that ours does not go by."""
     if ours:
-        return ok(name, f"Our own node listens on {address}.")
+        other = f" It was started so: the configuration looked at here says port {configured}." if configured is not None else ""
+        return ok(name, f"Our own node listens on {address}.{other}")
     if trouble:
         return bad(
             name,

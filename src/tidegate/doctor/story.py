@@ -53,14 +53,17 @@ def explain(request: Cells, attempts: Sequence[Cells], samples: Sequence[Cells] 
     cause = _text(request, "cause")
     times = tuple(_times(request, attempts))
     longest = max(times, key=lambda spent: spent.seconds, default=Spent("", 0.0))
-    fixes = [ending.fix or longest.hint, _ADVICE.get(_text(request, "error_code"), "")]
+    crowd = tuple(_crowd(attempts, samples))
+    hint = _CROWDED if crowd and longest.what in _MAY_BE_A_QUEUE else longest.hint
+    fix = hint if not ending.fix or (hint == _CROWDED and outcome == Outcome.TRUNCATED) else ending.fix
+    fixes = [fix, _ADVICE.get(_text(request, "error_code"), "")]
     return Story(
         request_id=_text(request, "request_id"),
         ending=f"{ending.sentence} {cause}".rstrip(),
         told=_told(request),
         attempts=tuple(_attempt(attempt) for attempt in attempts),
         times=times,
-        notes=(*_notes(request), *_measured(samples)),
+        notes=(*_notes(request), *crowd, *_measured(samples)),
         fix=" ".join(filter(None, fixes)),
         command=ending.command or "tidegate query slowest",
     )
@@ -116,9 +119,14 @@ def _result(result: str) -> str:
 
 _GATEWAY: Final = "Limits that were waited for, a slow upload, or a gateway without a free core: tidegate query why-p99"
 _FAILED: Final = "Find what fails there: tidegate query errors --by replica"
+_CROWDED: Final = (
+    "There were more requests than it takes at once: more slots (local_engine.slots; vLLM: --max-num-seqs) or replicas, or limits of "
+    "concurrency."
+)
 _HINTS: Final = {
     "connecting": "Far away, overloaded, or a connection that was opened anew: upstreams.NAME.idle_timeout_s.",
-    "in the model server's queue": "There were more requests than it takes at once: more replicas, or limits of concurrency.",
+    "in the model server's queue": _CROWDED,
+    "waiting for the model server, or on the way": _CROWDED,
     "reading the prompt": "A long prompt that was not in the prefix cache: tidegate query cache --by route",
     "writing the answer": "A long answer or a busy GPU: max_completion_tokens, fewer requests at once.",
     "until the first output": "Queue and prompt; the model server does not tell them apart. Sampling its /metrics does (sampling.scrape).",
@@ -156,8 +164,13 @@ def _last(attempt: Cells) -> Iterator[tuple[str, float]]:
     first = attempt.get("first_token_s")
     if any(isinstance(seconds, float) for seconds in phases.values()):
         known = {what: seconds for what, seconds in phases.items() if isinstance(seconds, float)}
-        yield from known.items()
-        yield "on the way, or not told", duration - connecting - sum(known.values())
+        rest = duration - connecting - sum(known.values())
+        if len(known) == 2 and "in the model server's queue" not in known:  # noqa: PLR2004  llama.cpp tells of its own work only
+            yield "waiting for the model server, or on the way", rest
+            yield from known.items()
+        else:
+            yield from known.items()
+            yield "on the way, or not told", rest
     elif isinstance(first, float):
         yield "until the first output", first - connecting
         yield "output", duration - first
@@ -200,6 +213,22 @@ def _notes(request: Cells) -> Iterator[str]:
         yield f"It is the client's own try number {_count(request, 'client_retry') + 1}."
     if request.get("resumed") is True:
         yield "The client came back for the rest of a stream; the request that began it has a record of its own."
+
+
+_MAY_BE_A_QUEUE: Final = ("until the first output", "waiting for the whole answer")
+_WAITING: Final = ".requests_waiting"
+_RUNNING: Final = ".requests_running"
+
+
+def _crowd(attempts: Sequence[Cells], samples: Sequence[Cells]) -> Iterator[str]:
+    """Tell how many waited at the replicas that it went to."""
+    tried = {_text(attempt, "replica") for attempt in attempts}
+    most = {(_text(sample, "replica"), _text(sample, "metric")): _figure(sample, "most") for sample in samples}
+    for (replica, metric), waiting in most.items():
+        if metric.endswith(_WAITING) and replica in tried and waiting >= 1:
+            running = most.get((replica, metric.removesuffix(_WAITING) + _RUNNING), 0.0)
+            beside = f", beside {running:.0f} at work" if running else ""
+            yield f"Up to {waiting:.0f} {'was' if waiting == 1 else 'were'} waiting at {replica} while it ran{beside}."
 
 
 def _measured(samples: Sequence[Cells]) -> Iterator[str]:

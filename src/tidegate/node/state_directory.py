@@ -83,5 +83,13 @@ def write_endpoints(directory: Path, endpoints: Endpoints) -> None:
         _LOG.warning("state_directory.unwritable %s cannot be written (%s). Check owner and free space.", path, error.strerror)
 
 
+def read_endpoints(directory: Path) -> Endpoints | None:
+    """Read where a node of this directory says that it listens; one that was killed says so for ever."""
+    try:
+        return msgspec.json.decode((directory / ENDPOINTS_FILE).read_bytes(), type=Endpoints)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 def forget_endpoints(directory: Path) -> None:
     (directory / ENDPOINTS_FILE).unlink(missing_ok=True)

@@ -240,6 +240,12 @@ def test_a_report_in_a_terminal_begins_with_what_must_be_read_first(capsys: Capt
     for expected in ("NOT VALID: too slow", "note: be careful", "ttft from due", "failed e2e from sent", "transport 3", "97 %", "no route"):
         assert expected in text
     assert "error, 1 times: d" not in text
+    assert "valid: " not in text
+    whole = msgspec.structs.replace(report.whole, outcomes={"ok": 2, "semantic": 3}, reasons={"slow_ttft": 3, "slow_e2e": 1})
+    bench_text.print_report(msgspec.structs.replace(report, invalid=(), whole=whole, criteria=Criteria()))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("valid: ")
+    assert "(--ttft-limit-s) or an answer after 5 s (--e2e-limit-s)" in lines[2]
 
 
 def test_two_reports_are_compared(tmp_path: Path, capsys: Capture) -> None:

@@ -119,6 +119,23 @@ def test_check_with_warnings_only_exits_with_1(capsys: Capture) -> None:
     assert "Listens on" in captured.out
 
 
+def test_check_warns_of_an_extra_that_is_missing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the start does."""
+    monkeypatch.setattr("tidegate.cli.check.installed", frozenset)
+    write("tracing:\n  otlp:\n    endpoint: http://127.0.0.1:4318/v1/traces\n")
+    assert main(["check"]) == 1
+    assert "warning: tracing.otlp needs the extra otlp, which is not installed: pip install 'tidegate[otlp]'" in capsys.readouterr().err
+
+
+def test_check_says_where_a_node_listens(capsys: Capture) -> None:
+    """Which may be elsewhere than configured."""
+    Path("state").mkdir()
+    Path("state/endpoints.json").write_text('{"api": "http://127.0.0.1:1", "admin": "http://127.0.0.1:2"}')
+    write("state_directory: state\n")
+    main(["check"])
+    assert "listens on http://127.0.0.1:1, and on http://127.0.0.1:2 for admin" in capsys.readouterr().out
+
+
 def test_check_of_a_missing_file_exits_with_2(capsys: Capture) -> None:
     """A misspelt path is told as that."""
     assert main(["check", "--config", "nowhere.yaml"]) == 2

@@ -202,6 +202,10 @@ def test_a_running_node_is_known_as_ours(tmp_path: Path, upstream: ThreadedUpstr
         assert (0, "It serves with 1 worker.") == (status, found["node"][0]["sentence"]), found
         assert gateway.api_url.rpartition("/")[2] in found["api port"][0]["sentence"]
         assert found["recorder"][0]["sentence"].startswith("It runs; ")
+        _, found = told(tmp_path, capsys, {**there(upstream), "server": {"port": 1}}, *options)
+        assert found["api port"][0]["sentence"].startswith(
+            f"Our own node listens on {gateway.api_url.rpartition('/')[2]}. It was started so"
+        )
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "endpoints.json").write_text('{"api": "http://127.0.0.1:1", "admin": "http://127.0.0.1:1"}')
     assert "bad" == told(tmp_path, capsys, there(upstream))[1]["node"][0]["verdict"]

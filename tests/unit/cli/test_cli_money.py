@@ -156,6 +156,7 @@ def test_a_providers_export_is_compared(file: Path, tmp_path: Path, capsys: pyte
         (["usage", "--until", "9999-12-31T23:00-14:00"], "neither a day nor a time"),
         (["invoice", "--month", "11/2026"], "is not a month"),
         (["invoice", "--month", "9999-12"], "is not a month"),
+        (["invoice"], "Say which month: tidegate invoice --month 20"),
         (["reconcile", "{}", "--alias", "x"], "--alias THEIRS=OURS"),
         (["reconcile", "/nonexistent.csv"], "cannot be read"),
         (["reconcile", "/dev/zero"], "is larger than 268,435,456 bytes"),

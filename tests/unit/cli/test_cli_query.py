@@ -119,6 +119,14 @@ def test_each_question_is_answered_in_each_form(question: str, form: str, state:
         assert len(out.splitlines()) > 3
 
 
+def test_a_row_of_what_is_piped_stays_on_its_line(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole id is there for `grep`."""
+    ids = [str(row["request_id"]) for row in rows(run(capsys, state, "slowest", "--limit", "3", "--format", "json")[0])]
+    lines = run(capsys, state, "slowest", "--limit", "3")[0].splitlines()
+    assert [1, 1, 1] == [sum(each in line for line in lines) for each in ids]
+    assert 3 == len([line for line in lines if any(each in line for each in ids)])
+
+
 def test_a_request_is_shown_with_its_attempts_and_samples(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Three sections; what is empty is left out."""
     chosen, _ = run(capsys, state, "slowest", "--format", "json", "--limit", "1")

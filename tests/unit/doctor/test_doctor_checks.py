@@ -37,6 +37,7 @@ def test_a_port_is_free_ours_or_in_the_way() -> None:
     assert "h:8080 is free." == machine.port("api port", "h:8080").sentence
     assert "A free one is taken at start." == machine.port("api port", "h:0").sentence
     assert "Our own node listens on h:8080." == machine.port("api port", "h:8080", ours=True).sentence
+    assert machine.port("api port", "h:8080", ours=True, configured=80).sentence.endswith("the configuration looked at here says port 80.")
     taken = machine.port("api port", "h:8080", trouble="It is in use.")
     assert (BAD, "It is in use.", "ss -ltnp 'sport = :8080'") == (taken.verdict, taken.sentence, taken.command)
 

@@ -81,6 +81,29 @@ def test_a_stream_whose_server_says_nothing_is_parted_at_its_first_output() -> N
     assert () == told(change(duration_s=0.0)).times
 
 
+def test_a_queue_that_the_model_server_does_not_tell_is_what_is_left_of_its_own_work() -> None:
+    """Samples say how many waited there; more slots are the advice then, even if the answer was cut."""
+    slow = AttemptRecord(1, "local/0", "ok", duration_s=2.0, prefill_s=0.25, decode_s=0.25)
+    crowd: tuple[Row, ...] = (
+        {"metric": "llamacpp.requests_running", "replica": "local/0", "most": 2.0},
+        {"metric": "llamacpp.requests_waiting", "replica": "local/0", "most": 3.0},
+        {"metric": "llamacpp.requests_waiting", "replica": "other/0", "most": 9.0},
+        {"metric": "vllm.requests_waiting", "replica": "local/0", "most": 1.0},
+    )
+    story = told(change(outcome=Outcome.TRUNCATED, attempts=(slow,)), crowd)
+    assert ("waiting for the model server, or on the way", 1.5) == (story.times[0].what, story.times[0].seconds)
+    assert (
+        "Up to 3 were waiting at local/0 while it ran, beside 2 at work.",
+        "Up to 1 was waiting at local/0 while it ran.",
+    ) == story.notes
+    assert "more slots" in story.fix
+    assert "max_completion_tokens" not in story.fix
+    quick = AttemptRecord(1, "local/0", "ok", duration_s=2.0, decode_s=1.9, prefill_s=0.1)
+    assert story.fix not in told(change(outcome=Outcome.TRUNCATED, attempts=(quick,)), crowd).fix
+    untold = AttemptRecord(1, "local/0", "ok", duration_s=2.0)
+    assert [True, False] == ["more slots" in told(change(attempts=(untold,)), samples).fix for samples in (crowd, ())]
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2), st.none() | st.floats(0, 2), st.none() | st.floats(0, 2)), max_size=4),
     st.floats(0, 0.3),

@@ -70,6 +70,8 @@ def test_every_symptom_is_found_by_its_own_name_and_nothing_by_the_weather() -> 
     assert [each.name for each in SYMPTOMS] == [matching(each.name, SYMPTOMS)[0].name for each in SYMPTOMS]
     assert [] == matching("the weather", SYMPTOMS)
     assert 3 == len(matching("json, 429, peak, cost", SYMPTOMS))
+    assert [] == [*matching("my coffee is cold", SYMPTOMS), *matching("the queue at the bakery is slow", SYMPTOMS)]
+    assert "The first call is slow." == matching("cold", SYMPTOMS)[0].name
     assert [] == matching("unjson", SYMPTOMS)  # a word begins where it begins
 
 
@@ -153,9 +155,13 @@ def test_a_rise_is_looked_for_in_twice_the_time() -> None:
 
 def test_without_rows_nothing_is_said() -> None:
     """No row, or none to judge by."""
-    unknown = Statement(Shown.UNKNOWN, "Your records of today have nothing to judge it by.")
+    unknown = Statement(Shown.UNKNOWN, "Your records of today have nothing to judge it by: that takes requests with an attempt.")
     assert unknown == judged(evidence.RETRIED, QueryAnswer(), span="today")
     assert unknown == judged(evidence.RETRIED, QueryAnswer(("seen", "share"), ("UInt64", "Float64"), ((0, 0.0),)), span="today")
+    few = judged(evidence.SLOW_REPLICA, QueryAnswer(("seen", "most"), ("UInt64", "UInt64"), ((0, 17),)), span="today")
+    assert few.sentence.endswith("that takes 20 attempts of one replica that came to a first output, and the busiest has 17.")
+    half = judged(evidence.LONGER_ANSWERS, QueryAnswer(("seen", "seen_before"), ("UInt64", "UInt64"), ((9, 0),)), span="today")
+    assert half.sentence.endswith("answers in that time and in as long a time before, and there are 9 and 0.")
 
 
 @pytest.mark.parametrize(

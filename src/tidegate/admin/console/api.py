@@ -179,7 +179,12 @@ class Api:
     async def traffic(self, request: Request) -> Response:
         await self._door.admit(request)
         by, since_s = request.query_params.get("by", "tenant"), records.span_s(request.query_params.get("since", ""))
-        groups, over_time = await asyncio.gather(self._ask(records.traffic(by, since_s)), self._ask(records.traffic_over_time(by, since_s)))
+        wanted = _wanted(request)
+        groups, over_time, whole = await asyncio.gather(
+            self._ask(records.traffic(by, since_s, wanted)),
+            self._ask(records.traffic_over_time(by, since_s, wanted)),
+            self._ask(records.whole_traffic(since_s, wanted)),
+        )
         currency = self._desk.configuration.prices.currency
         step_s = max(1, since_s // records.POINTS)
         return json_answer(
@@ -190,6 +195,7 @@ class Api:
                 "step_s": step_s,
                 "currency": currency,
                 "groups": groups,
+                "whole": whole[0] if whole else None,
                 "tokens_over_time": over_time,
             }
         )
@@ -197,11 +203,10 @@ class Api:
     async def requests(self, request: Request) -> Response:
         await self._door.admit(request)
         asked = request.query_params
-        wanted = {name: asked[name] for name in records.FILTERS if name in asked}
         found = await self._ask(
             records.latest(
                 records.span_s(asked.get("since", ""), default="15m"),
-                wanted,
+                _wanted(request),
                 slower_than_s=_number(asked.get("slower_than", "0"), "slower_than"),
                 limit=int(_number(asked.get("limit", "100"), "limit")),
             )
@@ -269,6 +274,11 @@ def replica_reports(statuses: Sequence[ReplicaStatus], *, drained: Sequence[str]
         )
         for name, views in by_name.items()
     )
+
+
+def _wanted(request: Request) -> dict[str, str]:
+    """Give the values that requests must have, as the address asks for them."""
+    return {name: request.query_params[name] for name in records.FILTERS if name in request.query_params}
 
 
 def _number(text: str, name: str) -> float:

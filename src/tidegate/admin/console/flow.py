@@ -6,14 +6,16 @@ Pure: the same two looks give the same figures. A quantile is read out of a hist
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from tidegate.admin.view import NodeSnapshot
+from tidegate.domain.outcome import Outcome
 from tidegate.domain.statistics import Histogram, RouteHistograms
 
-_ERRORS = ("failed_", "model_error")
-_REFUSED = "rejected_"
+REFUSED_FOR_US: Final = (Outcome.MODEL_ERROR, Outcome.REJECTED_NO_REPLICA, Outcome.REJECTED_OVERLOAD)
+"""Errors that no name with `failed_` says: the client did nothing wrong, and got no answer."""
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -47,7 +49,7 @@ class Flow(msgspec.Struct, frozen=True):
     span_s: float
     requests_per_s: float = 0.0
     errors_per_s: float = 0.0
-    """Upstreams or the gateway failed; what limits and checks refused is not in it."""
+    """Upstreams or the gateway failed, or had no room; what limits and checks refused is not in it."""
     refused_per_s: float = 0.0
     tokens_in_per_s: float = 0.0
     tokens_cached_per_s: float = 0.0
@@ -96,8 +98,8 @@ def flow_between(before: Totals, after: Totals) -> Flow:
         at=after.at,
         span_s=span_s,
         requests_per_s=sum(outcomes.values()) / span_s,
-        errors_per_s=sum(count for outcome, count in outcomes.items() if outcome.startswith(_ERRORS)) / span_s,
-        refused_per_s=sum(count for outcome, count in outcomes.items() if outcome.startswith(_REFUSED)) / span_s,
+        errors_per_s=sum(count for outcome, count in outcomes.items() if is_error(outcome)) / span_s,
+        refused_per_s=sum(count for outcome, count in outcomes.items() if is_refusal(outcome)) / span_s,
         tokens_in_per_s=max(0, after.prompt_tokens - before.prompt_tokens) / span_s,
         tokens_cached_per_s=max(0, after.cached_tokens - before.cached_tokens) / span_s,
         tokens_out_per_s=max(0, after.completion_tokens - before.completion_tokens) / span_s,
@@ -107,6 +109,16 @@ def flow_between(before: Totals, after: Totals) -> Flow:
         ttft=_spread(before.ttft, after.ttft),
         per_token=_spread(before.per_token, after.per_token),
     )
+
+
+def is_error(outcome: str) -> bool:
+    """Tell whether it is a fault of ours or of an upstream, as a 5xx is."""
+    return outcome.startswith("failed_") or outcome in REFUSED_FOR_US
+
+
+def is_refusal(outcome: str) -> bool:
+    """Tell whether a limit or a check said no."""
+    return outcome.startswith("rejected_") and not is_error(outcome)
 
 
 def _joined(routes: tuple[RouteHistograms, ...], choose: Callable[[RouteHistograms], Histogram]) -> Histogram | None:

@@ -10,6 +10,7 @@ import html
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -109,9 +110,10 @@ class Pages:
         key = parse_qs((await read_body(request, limit=_MAX_LOGIN_BYTES)).decode("utf-8", "replace")).get("key", [""])[0].strip()
         try:
             cookie = await self._door.begin_session(key)
-        except TidegateError:
+        except TidegateError as error:
             self._guard.failed(address, now=now)
-            return self._render(request, "login.html", session=None, status=403, problem="login_refused")
+            problem = "login_ordinary" if isinstance(error, Forbidden) else "login_refused"
+            return self._render(request, "login.html", session=None, status=403, problem=problem)
         answer = await self._to_overview(request)
         answer.set_cookie(COOKIE, cookie, max_age=SESSION_S, path="/", httponly=True, samesite="strict", secure=_is_https(request))
         return answer
@@ -141,7 +143,8 @@ class Pages:
         words = texts.texts_of(language)
         theme = request.cookies.get(THEME_COOKIE, "")
         shown = self._templates.get_template(template).render(
-            t=words,
+            t=SimpleNamespace(**words),  # a dict's own methods would hide texts like `copy`
+            texts=words,
             language=language,
             other_language=next(each for each in texts.Language if each is not language),
             theme=theme if theme in ("light", "dark") else "",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from tidegate.admin.console.flow import REFUSED_FOR_US
 from tidegate.analytics.asking import Parameter, QueryAnswer, QueryRequest, Value
 from tidegate.errors import InvalidParameter
 
@@ -24,8 +25,9 @@ GROUPS: Final = {
     "upstream": "upstream",
     "replica": "replica",
     "outcome": "outcome",
+    "color": "color",
 }
-FILTERS: Final = ("tenant", "feature", "model", "user", "key", "route", "upstream", "replica", "outcome")
+FILTERS: Final = ("tenant", "feature", "model", "user", "key", "route", "upstream", "replica", "outcome", "color")
 LONGEST_S: Final = 31 * 86_400
 MOST_REQUESTS: Final = 500
 MOST_GROUPS: Final = 100
@@ -40,7 +42,19 @@ DEADLINE_S: Final = 8.0
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN: Final = re.compile(r"(\d{1,6})([smhd])")
 _SINCE: Final = "started_at >= now64(3) - toIntervalSecond({since:UInt32})"
-_FAILED: Final = "outcome LIKE 'failed_%' OR outcome = 'model_error'"
+_FAILED: Final = "startsWith(outcome, 'failed_') OR outcome IN (" + ", ".join(f"'{each}'" for each in REFUSED_FOR_US) + ")"
+_REFUSED: Final = f"startsWith(outcome, 'rejected_') AND NOT ({_FAILED})"
+_SERVED: Final = f"NOT (startsWith(outcome, 'rejected_') OR {_FAILED})"
+_SUMS: Final = (
+    f"count() AS requests, countIf({_FAILED}) AS errors, countIf({_REFUSED}) AS refused, countIf({_SERVED}) AS served, "
+    "sum(prompt_tokens) AS tokens_in, sum(cached_tokens) AS tokens_cached, sum(completion_tokens) AS tokens_out, "
+    "sum(cost_micro) AS cost_micro, "
+    + ", ".join(
+        f"if(served > 0, quantileIf({share})({column}_s, {_SERVED}), NULL) AS {column}_{name}_s"
+        for column in ("duration", "ttft")
+        for share, name in ((0.5, "p50"), (0.95, "p95"))
+    )
+)
 _LISTED: Final = (
     "request_id, started_at, operation, outcome, status, error_code, duration_s, ttft_s, tpot_s, queue_s, prefill_s, decode_s, gateway_s, "
     "tenant, user, key_id, feature, model, route, upstream, upstream_model, replica, stream, prompt_tokens, cached_tokens, "
@@ -57,43 +71,44 @@ def span_s(text: str, *, default: str = "1h") -> int:
     return found
 
 
-def traffic(by: str, since_s: int) -> QueryRequest:
-    """Sum requests, tokens and money of each group."""
-    column = _column(by)
+def traffic(by: str, since_s: int, wanted: Mapping[str, str]) -> QueryRequest:
+    """Sum requests, tokens and money of each group, the group with the most tokens first. Latencies are those of served requests."""
+    conditions, parameters = _only(since_s, wanted)
     sql = (
-        f"SELECT {column} AS name, count() AS requests, countIf({_FAILED}) AS errors, countIf(outcome LIKE 'rejected_%') AS refused, "
-        "sum(prompt_tokens) AS tokens_in, sum(cached_tokens) AS tokens_cached, sum(completion_tokens) AS tokens_out, "
-        "sum(cost_micro) AS cost_micro, quantile(0.5)(duration_s) AS duration_p50_s, quantile(0.95)(duration_s) AS duration_p95_s, "
-        "quantile(0.5)(ttft_s) AS ttft_p50_s, quantile(0.95)(ttft_s) AS ttft_p95_s "
-        f"FROM requests WHERE {_SINCE} GROUP BY name ORDER BY cost_micro DESC, requests DESC, name LIMIT {MOST_GROUPS}"
+        f"SELECT {_column(by)} AS name, {_SUMS} FROM requests WHERE {conditions} GROUP BY name "
+        f"ORDER BY tokens_in + tokens_out DESC, requests DESC, name LIMIT {MOST_GROUPS}"
     )
-    return QueryRequest(sql, {"since": since_s}, max_rows=MOST_GROUPS, deadline_s=DEADLINE_S)
+    return QueryRequest(sql, parameters, max_rows=MOST_GROUPS, deadline_s=DEADLINE_S)
 
 
-def traffic_over_time(by: str, since_s: int) -> QueryRequest:
-    """Give the tokens a second of the groups with the most, by steps of time."""
+def whole_traffic(since_s: int, wanted: Mapping[str, str]) -> QueryRequest:
+    """Sum over all groups, those that are not listed too."""
+    conditions, parameters = _only(since_s, wanted)
+    return QueryRequest(f"SELECT {_SUMS} FROM requests WHERE {conditions}", parameters, max_rows=1, deadline_s=DEADLINE_S)
+
+
+def traffic_over_time(by: str, since_s: int, wanted: Mapping[str, str]) -> QueryRequest:
+    """Give the tokens a second of the groups with the most, and of all others together (`is_drawn` is 0), by steps of time."""
     column = _column(by)
+    conditions, parameters = _only(since_s, wanted)
     step = max(1, since_s // POINTS)
     lasted = f"least({step}, greatest(1, toUnixTimestamp(now()) - at))"  # of the step that is running, what has passed
     sql = (
-        f"SELECT intDiv(toUnixTimestamp(started_at), {step}) * {step} AS at, {column} AS name, "
-        f"(sum(prompt_tokens) + sum(completion_tokens)) / {lasted} AS tokens_per_s FROM requests WHERE {_SINCE} AND {column} IN "
-        f"(SELECT {column} FROM requests WHERE {_SINCE} GROUP BY {column} ORDER BY sum(prompt_tokens) + sum(completion_tokens) DESC "
-        f"LIMIT {DRAWN}) GROUP BY at, name ORDER BY at"
+        f"SELECT intDiv(toUnixTimestamp(started_at), {step}) * {step} AS at, {column} IN "
+        f"(SELECT {column} FROM requests WHERE {conditions} GROUP BY {column} ORDER BY sum(prompt_tokens) + sum(completion_tokens) DESC "
+        f"LIMIT {DRAWN}) AS is_drawn, if(is_drawn, toString({column}), '') AS name, "
+        f"(sum(prompt_tokens) + sum(completion_tokens)) / {lasted} AS tokens_per_s FROM requests WHERE {conditions} "
+        "GROUP BY at, is_drawn, name ORDER BY at"
     )
-    return QueryRequest(sql, {"since": since_s}, max_rows=(POINTS + 2) * DRAWN, deadline_s=DEADLINE_S)
+    return QueryRequest(sql, parameters, max_rows=(POINTS + 2) * (DRAWN + 1), deadline_s=DEADLINE_S)
 
 
 def latest(since_s: int, wanted: Mapping[str, str], *, slower_than_s: float, limit: int) -> QueryRequest:
     """List requests, the latest first. `wanted` are values of `FILTERS` that must be met."""
-    parameters: dict[str, Parameter] = {"since": since_s, "slower": slower_than_s}
-    conditions = [_SINCE, "duration_s >= {slower:Float64}"]
-    for name, value in wanted.items():
-        parameters[name] = value
-        conditions.append(f"{GROUPS[name]} = {{{name}:String}}")
+    conditions, parameters = _only(since_s, wanted)
     limit = min(max(1, limit), MOST_REQUESTS)
-    sql = f"SELECT {_LISTED} FROM requests WHERE {' AND '.join(conditions)} ORDER BY started_at DESC LIMIT {limit}"
-    return QueryRequest(sql, parameters, max_rows=limit, deadline_s=DEADLINE_S)
+    sql = f"SELECT {_LISTED} FROM requests WHERE {conditions} AND duration_s >= {{slower:Float64}} ORDER BY started_at DESC LIMIT {limit}"
+    return QueryRequest(sql, {**parameters, "slower": slower_than_s}, max_rows=limit, deadline_s=DEADLINE_S)
 
 
 def one_request(request_id: str, at: float | None) -> QueryRequest:
@@ -125,6 +140,12 @@ def _column(by: str) -> str:
     if by not in GROUPS:
         raise InvalidParameter(f"`by` is one of {', '.join(GROUPS)}; not {by[:20]!r}.", param="by")
     return GROUPS[by]
+
+
+def _only(since_s: int, wanted: Mapping[str, str]) -> tuple[str, dict[str, Parameter]]:
+    """Give the condition that a span and values of `FILTERS` make, and its parameters."""
+    conditions = [_SINCE, *(f"{GROUPS[name]} = {{{name}:String}}" for name in wanted)]
+    return " AND ".join(conditions), {"since": since_s, **wanted}
 
 
 def _about(at: float | None) -> str:

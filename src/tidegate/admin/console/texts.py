@@ -72,6 +72,10 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "admin_key": ("Admin key", "管理密钥"),
     "login_refused": ("That is no working admin key.", "这不是有效的管理密钥。"),
+    "login_ordinary": (
+        "That key works for requests, and is no admin key. Make one: `tidegate keys create --admin --name you`.",
+        "该密钥可用于调用接口，但不是管理密钥。请创建：`tidegate keys create --admin --name you`。",
+    ),
     "login_wait": ("Too many failed attempts. Try again in {seconds} s.", "失败次数过多，请在 {seconds} 秒后重试。"),
     "login_ended": ("The session has ended. Sign in again.", "会话已结束，请重新登录。"),
     # ── overview ──
@@ -87,7 +91,18 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "ttft": ("First token (TTFT)", "首 token 延迟 (TTFT)"),
     "per_token": ("Between tokens", "token 间隔"),
     "e2e": ("Whole request", "整个请求"),
-    "last_minute": ("Figures of the last 60 seconds; requests count when they end.", "为最近 60 秒的数值；请求在结束时计入。"),
+    "last_minute": (
+        "Figures of the last 60 seconds; requests count when they end.",
+        "为最近 60 秒的数值；请求在结束时计入。",
+    ),
+    "errors_hint": (
+        "Errors are failures, and refusals for want of a replica or of room.",
+        "错误包括失败，以及因无可用副本或容量不足而被拒绝的请求。",
+    ),
+    "latency_now": (
+        "First token and between tokens are of answers; whole requests are of all that ended, refused ones too.",
+        "首 token 延迟与 token 间隔只计有回答的请求；整个请求计所有已结束的请求，包括被拒绝的。",
+    ),
     "chart_tokens": ("Tokens per second", "每秒 token 数"),
     "chart_requests": ("Requests per second", "每秒请求数"),
     "chart_latency": ("Latency, 95th percentile", "延迟（95 百分位）"),
@@ -118,6 +133,7 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "by_upstream": ("Upstream", "上游"),
     "by_replica": ("Replica", "副本"),
     "by_outcome": ("Outcome", "结果"),
+    "by_color": ("Colour", "颜色"),
     "since": ("Since", "时间范围"),
     "span_5m": ("5 minutes", "5 分钟"),
     "span_15m": ("15 minutes", "15 分钟"),
@@ -127,6 +143,13 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     "span_7d": ("7 days", "7 天"),
     "span_30d": ("30 days", "30 天"),
     # ── traffic, requests ──
+    "tokens": ("Tokens in + out", "输入 + 输出 token"),
+    "total": ("Total", "合计"),
+    "other": ("other", "其他"),
+    "served_hint": (
+        "Latencies are those of served requests only; shares are of the cost, or of the tokens where nothing has a price.",
+        "延迟只计成功服务的请求；占比按费用计算，没有价格时按 token 计算。",
+    ),
     "page_traffic": ("Traffic", "流量"),
     "page_requests": ("Requests", "请求"),
     "slower_than": ("Slower than (s)", "耗时超过（秒）"),
@@ -159,8 +182,11 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "Nothing was sampled around this request. Turn samplers on in the configuration.",
         "此请求前后没有采样。请在配置中启用采样器。",
     ),
+    "reached_none": (
+        "This request reached no replica, so no model server and no GPU worked for it.",
+        "此请求未到达任何副本，因此没有模型服务或 GPU 为其工作。",
+    ),
     "machine": ("gateway's machine", "网关所在机器"),
-    "color": ("Colour", "颜色"),
     "status": ("HTTP status", "HTTP 状态码"),
     "cause": ("Cause", "原因"),
     "error": ("Error", "错误"),
@@ -200,6 +226,10 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "drain": ("Drain", "停用"),
     "enable": ("Enable", "启用"),
+    "drain_sure": (
+        "Drain {name}? Nothing of this upstream is in service then: requests that have no other target are refused with 503.",
+        "停用 {name}？停用后该上游将没有任何副本提供服务：没有其他目标的请求会被拒绝 (503)。",
+    ),
     "breaker": ("Breaker", "熔断器"),
     "trips": ("Trips", "熔断次数"),
     "why": ("Why", "原因"),

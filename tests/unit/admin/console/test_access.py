@@ -111,6 +111,13 @@ def test_signing_out_ends_the_session_in_this_browser(bench: Bench) -> None:
     assert 401 == bench.client.get("/admin/keys").status_code
 
 
+def test_a_key_for_requests_is_told_from_a_wrong_one(bench: Bench) -> None:
+    """It works elsewhere, so that somebody would look for the mistake in vain."""
+    ordinary = bench.store.create(name="app", tenant="ops", user="ops", now=NOW).token.reveal()
+    said = [bench.client.post("/console/login", content=f"key={key}").text for key in (ordinary, "tg-wrong")]
+    assert [True, False] == ["That key works for requests, and is no admin key" in text for text in said]
+
+
 def test_failed_sign_ins_are_counted(bench: Bench) -> None:
     """After five within a minute even the right key waits; the log and the disk are spared."""
     assert [403] * 5 == [bench.client.post("/console/login", content="key=tg-wrong").status_code for _ in range(5)]

@@ -11,9 +11,10 @@ from tests.unit.admin.console.conftest import LEVEL, NOW, Bench, FakeDesk
 
 from tidegate.admin.console import records
 from tidegate.admin.console.feed import MOST_WATCHERS, Feed
-from tidegate.admin.console.flow import Flow, flow_between, totals_of
+from tidegate.admin.console.flow import Flow, flow_between, is_error, is_refusal, totals_of
 from tidegate.admin.view import EngineSnapshot, NodeSnapshot, RecorderSnapshot, ReloadSnapshot
 from tidegate.analytics.asking import QueryAnswer
+from tidegate.domain.outcome import Outcome
 from tidegate.domain.statistics import (
     CostTally,
     Histogram,
@@ -62,6 +63,15 @@ def test_rates_are_what_came_between_two_looks() -> None:
     assert flow.ttft is None
     assert flow.duration is not None
     assert (20, 0.0625, 1.0) == (flow.duration.count, flow.duration.p50_s, flow.duration.p95_s)
+
+
+def test_an_outage_counts_as_errors() -> None:
+    """No replica and no room are the gateway's fault; what a limit or a check refused is not."""
+    outcomes = {each for each in Outcome if is_error(each)}
+    failed = {each for each in Outcome if each.startswith("failed_")}
+    assert {*failed, Outcome.MODEL_ERROR, Outcome.REJECTED_NO_REPLICA, Outcome.REJECTED_OVERLOAD} == outcomes
+    assert set() == outcomes & {each for each in Outcome if is_refusal(each)}
+    assert is_refusal(Outcome.REJECTED_BUDGET)
 
 
 def test_without_time_or_requests_nothing_flows() -> None:
@@ -176,7 +186,9 @@ def test_traffic_asks_by_a_known_column_only(bench: Bench) -> None:
     bench.desk.fake_asker.answers = [QueryAnswer(columns=("name", "requests"), rows=(("acme", 3),)), QueryAnswer()]
     answer = bench.call("GET", "/admin/traffic?by=feature&since=2h").json()
     assert ([{"name": "acme", "requests": 3}], 120) == (answer["groups"], answer["step_s"])
-    assert {"since": 7200} == bench.desk.fake_asker.asked[0].parameters
+    assert [{"since": 7200}] * 3 == [each.parameters for each in bench.desk.fake_asker.asked]
+    bench.call("GET", "/admin/traffic?by=color&color=blue")
+    assert [{"since": 3600, "color": "blue"}] * 3 == [each.parameters for each in bench.desk.fake_asker.asked[3:]]
     for wrong in ("by=tenant;DROP", "since=1y", "since=0s", "since=99d"):
         assert 400 == bench.call("GET", f"/admin/traffic?{wrong}").status_code
 
@@ -192,7 +204,7 @@ def test_requests_are_held_to_what_was_asked(bench: Bench) -> None:
     assert 400 == bench.call("GET", "/admin/requests?slower_than=x").status_code
     assert records.MOST_REQUESTS == records.latest(1, {}, slower_than_s=0.0, limit=9999).max_rows
     with pytest.raises(InvalidParameter):
-        records.traffic("nothing", 60)
+        records.traffic("nothing", 60, {})
 
 
 def test_one_request_comes_with_its_attempts_and_the_samples_of_its_replicas(bench: Bench) -> None:

@@ -22,6 +22,13 @@ def test_every_page_has_a_strict_policy_and_nothing_inline(bench: Bench, page: s
     assert ["nosniff", "no-referrer"] == [answer.headers[name] for name in ("x-content-type-options", "referrer-policy")]
     assert not re.search(r"\son[a-z]+=|\sstyle=|<style|javascript:|<script(?![^>]*(src=\"/console/static/|application/json))", answer.text)
     assert not re.search(r"(src|href)=\"(https?:)?//", answer.text)
+    assert "built-in method" not in answer.text
+
+
+def test_the_button_that_copies_a_key_says_so(bench: Bench) -> None:
+    """Whatever methods the texts' container has."""
+    bench.sign_in()
+    assert '<button type="button" id="copy">Copy</button>' in bench.client.get("/console/keys").text
 
 
 def test_static_files_are_checked_anew_and_sent_when_changed(bench: Bench) -> None:

@@ -149,6 +149,17 @@ export async function attempt(work) {
   }
 }
 
+// Ask in a dialog before what cannot be undone by a click.
+export async function sure(text, action) {
+  const dialog = find("sure");
+  find("sure-text").textContent = text;
+  find("sure-yes").textContent = action;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
+  return dialog.returnValue === "yes";
+}
+
 // Do it now and again, while the page is looked at.
 export function repeat(work, everySeconds) {
   let running = false;
@@ -168,10 +179,27 @@ export function query(form) {
   return wanted;
 }
 
-export function showCurl(path) {
-  const place = find("curl");
-  if (place) place.textContent = place.textContent.replace(/\S*$/, "") + `'${location.origin}${path}'`;
+// A form's values are in the address, so that a view can be shared and come back to.
+export function fillFromAddress(form) {
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    const field = form.elements.namedItem(name);
+    if (field instanceof HTMLSelectElement && ![...field.options].some((option) => option.value === value)) continue;
+    if (field) field.value = value;
+  }
 }
+
+export function keepInAddress(wanted) {
+  history.replaceState(null, "", `${location.pathname}?${wanted}`);
+}
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+export function showCurl(path, { body, headers = [] } = {}) {
+  const place = find("curl");
+  const words = ["curl -s -H \"Authorization: Bearer $ADMIN_KEY\"", ...headers.map((each) => `-H ${each}`)];
+  if (body !== undefined) words.push(`-d ${quoted(JSON.stringify(body))}`);
+  if (place) place.textContent = [...words, quoted(`${location.origin}${path}`)].join(" ");
+}
+export const headerText = (name, value) => quoted(`${name}: ${value}`);
 
 // ── light and dark ──
 
@@ -185,4 +213,8 @@ find("theme")?.addEventListener("click", () => {
 // The figures' address is the one that this browser uses.
 const curl = find("curl");
 if (curl) curl.textContent = curl.textContent.replace("http://127.0.0.1:8081", location.origin);
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// On narrow screens the navigation scrolls; the page that one is on stays in its middle.
+const navigation = document.querySelector("nav");
+const current = navigation?.querySelector("[aria-current]");
+if (current) new ResizeObserver(() => navigation.scrollTo({ left: current.offsetLeft - (navigation.clientWidth - current.offsetWidth) / 2 })).observe(navigation);

@@ -26,8 +26,10 @@ const clock = (at, long) => new Intl.DateTimeFormat(language, long ? { month: "2
 
 // `lines`: [{name, values}], one value (or null) for each of `times` (seconds since the epoch); `band`: [from, to] is shaded.
 export class LineChart {
-  constructor(place, { label, shown }) {
+  constructor(place, { label, shown, isLastRunning = false }) {
     this.shown = shown;
+    this.rest = isLastRunning ? 2 : 1; // the legend's figures are of the last whole step
+    this.left = LEFT;
     this.svg = svg("svg", { role: "img", "aria-label": label, tabindex: "0", height: HEIGHT });
     this.width = 600;
     this.legend = element("p", { class: "legend", "aria-live": "off" });
@@ -52,10 +54,13 @@ export class LineChart {
     const highest = Math.max(0, ...lines.flatMap((line) => line.values.filter((value) => value !== null)));
     const size = step(highest || 1, 4);
     this.top = Math.max(size, Math.ceil(highest / size) * size);
-    for (let level = 0; level <= this.top + size / 2; level += size) {
+    const levels = [];
+    for (let level = 0; level <= this.top + size / 2; level += size) levels.push(level);
+    this.left = Math.max(LEFT, 12 + 7 * Math.max(...levels.map((level) => this.shown(level).length))); // about 7 px a character
+    for (const level of levels) {
       const y = this.y(level);
-      parts.push(svg("line", { x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y, class: "grid" }));
-      parts.push(svg("text", { x: LEFT - 6, y: y + 4, class: "tick end" }, this.shown(level)));
+      parts.push(svg("line", { x1: this.left, x2: this.width - RIGHT, y1: y, y2: y, class: "grid" }));
+      parts.push(svg("text", { x: this.left - 6, y: y + 4, class: "tick end" }, this.shown(level)));
     }
     const last = times.length - 1;
     if (last > 0 && band) {
@@ -64,7 +69,7 @@ export class LineChart {
     }
     if (last > 0) {
       const long = times[last] - times[0] > 7200;
-      parts.push(svg("text", { x: LEFT, y: HEIGHT - 4, class: "tick" }, clock(times[0], long)));
+      parts.push(svg("text", { x: this.left, y: HEIGHT - 4, class: "tick" }, clock(times[0], long)));
       parts.push(svg("text", { x: this.width - RIGHT, y: HEIGHT - 4, class: "tick end" }, clock(times[last], long)));
     }
     lines.forEach((line, number) => {
@@ -93,7 +98,7 @@ export class LineChart {
   place(at) {
     const first = this.times[0];
     const span = this.times[this.times.length - 1] - first || 1;
-    return LEFT + ((at - first) / span) * (this.width - LEFT - RIGHT);
+    return this.left + ((at - first) / span) * (this.width - this.left - RIGHT);
   }
 
   y(value) {
@@ -121,7 +126,7 @@ export class LineChart {
 
   choose(index) {
     this.index = index;
-    const at = index ?? this.times.length - 1;
+    const at = index ?? Math.max(0, this.times.length - this.rest);
     if (index === null) {
       this.pointer?.setAttribute("visibility", "hidden");
     } else {
@@ -130,7 +135,7 @@ export class LineChart {
     }
     this.legend.replaceChildren(
       ...this.lines.map((line, number) =>
-        element("span", { class: `key key-${number % 8}` }, `${line.name} `, element("b", {}, at >= 0 && line.values[at] !== null && line.values[at] !== undefined ? this.shown(line.values[at]) : "–"))),
+        element("span", { class: `key key-${number % 8}` }, `${line.name} `, element("b", {}, line.values[at] !== null && line.values[at] !== undefined ? this.shown(line.values[at]) : "–"))),
       index === null ? "" : element("span", { class: "hint" }, clock(this.times[index], true)));
   }
 }

@@ -1,6 +1,6 @@
 // Where a request would go, and why: the report of `tidegate explain`.
 
-import { api, attempt, badge, element, find, integer, t, table } from "./base.js";
+import { api, attempt, badge, element, find, integer, showCurl, t, table } from "./base.js";
 
 const list = (words) => element("ul", {}, ...words.map((each) => element("li", {}, each)));
 
@@ -25,10 +25,20 @@ function target(each) {
     ...(each.changes.length ? [element("p", {}, t("body_changes")), list(each.changes.map((change) => element("code", {}, `${change.member}: ${change.instead_of ?? "–"} → ${change.sent ?? "–"}`)))] : []));
 }
 
+const typed = () => ({ request: JSON.parse(find("request").value), tier: find("tier").value, feature: find("feature").value, models: find("models").value.split(/[\s,]+/).filter(Boolean) });
+function tell() {
+  try {
+    showCurl("/admin/explain", { body: typed() });
+  } catch {
+    return; // half a JSON is no command; the one before stays
+  }
+}
+find("ask").addEventListener("input", tell);
+tell();
 find("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(async () => {
-    const body = { request: JSON.parse(find("request").value), tier: find("tier").value, feature: find("feature").value, models: find("models").value.split(/[\s,]+/).filter(Boolean) };
+    const body = typed();
     find("report").replaceChildren();
     const report = await api("/admin/explain", { method: "POST", body });
     const plan = report.explanation.plan;

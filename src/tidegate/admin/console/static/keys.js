@@ -1,20 +1,10 @@
 // API keys: make, list, rotate, revoke. A fresh token is shown once, in a dialog, and is nowhere else.
 
-import { api, attempt, badge, element, find, instant, integer, readOnly, t, table } from "./base.js";
+import { api, attempt, badge, element, find, instant, integer, readOnly, sure, t, table } from "./base.js";
 
 function show(token) {
   find("token-text").textContent = token.key;
   find("token").showModal();
-}
-
-async function sure(text, action) {
-  const dialog = find("sure");
-  find("sure-text").textContent = text;
-  find("sure-yes").textContent = action;
-  dialog.returnValue = "no";
-  dialog.showModal();
-  await new Promise((closed) => dialog.addEventListener("close", closed, { once: true }));
-  return dialog.returnValue === "yes";
 }
 
 const change = (path, options) => attempt(async () => {

@@ -2,6 +2,7 @@
 
 import { api, attempt, badge, element, find, integer, money, percent, rate, seconds, show, t, table } from "./base.js";
 import { LineChart } from "./charts.js";
+import { outcomeBadge } from "./outcome.js";
 
 const MOST = 300;
 const history = [];
@@ -45,7 +46,7 @@ function take(beat) {
   const ended = Object.entries(minute.outcomes).sort((one, other) => other[1] - one[1]);
   const all = ended.reduce((sum, [, count]) => sum + count, 0);
   table(find("outcomes"), [
-    { title: t("outcome"), cell: ([outcome]) => outcome },
+    { title: t("outcome"), cell: ([outcome]) => outcomeBadge(outcome) },
     { title: t("count"), cell: ([, count]) => integer(count), number: true },
     { title: t("share"), cell: ([, count]) => percent(count / all), number: true },
   ], ended);

@@ -1,6 +1,6 @@
 // The playground: one question to the gateway's own API, streamed, with what it took and cost.
 
-import { api, attempt, element, find, integer, money, request, seconds, t } from "./base.js";
+import { api, attempt, element, find, headerText, integer, money, request, seconds, showCurl, t } from "./base.js";
 
 let running = null;
 
@@ -14,6 +14,15 @@ function body() {
   if (sent.stream) sent.stream_options = { include_usage: true };
   for (const name of ["temperature", "top_p", "max_completion_tokens", "seed"]) if (find(name).value !== "") sent[name] = Number(find(name).value);
   return sent;
+}
+
+const context = () => (find("feature").value.trim() ? JSON.stringify({ feature: find("feature").value.trim() }) : "");
+
+// A key that was typed is never in the command.
+function tell() {
+  const headers = find("api-key").value.trim() || find("api-key").required ? ['"X-Tidegate-Key: $API_KEY"'] : [];
+  if (context()) headers.push(headerText("X-Business-Context", context()));
+  showCurl("/admin/playground", { body: body(), headers });
 }
 
 // Lines of server-sent events; one may come in several pieces.
@@ -52,7 +61,7 @@ async function send() {
   facts("headers", []);
   const headers = {};
   if (find("api-key").value.trim()) headers["x-tidegate-key"] = find("api-key").value.trim();
-  if (find("feature").value.trim()) headers["x-business-context"] = JSON.stringify({ feature: find("feature").value.trim() });
+  if (context()) headers["x-business-context"] = context();
   const began = performance.now();
   const since = () => (performance.now() - began) / 1000;
   const sent = body();
@@ -109,4 +118,6 @@ find("ask").addEventListener("submit", async (event) => {
   find("send").disabled = false;
   find("stop").disabled = true;
 });
+find("ask").addEventListener("input", tell);
+tell();
 find("stop").addEventListener("click", () => running?.abort());

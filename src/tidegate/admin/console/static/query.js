@@ -1,6 +1,6 @@
 // Questions to the tables: those with names, and SQL.
 
-import { api, attempt, element, find, rate, t, table } from "./base.js";
+import { api, attempt, element, find, rate, showCurl, t, table } from "./base.js";
 
 let questions = [];
 const chosen = () => questions.find((each) => each.name === find("question").value);
@@ -26,6 +26,7 @@ function section(each) {
 }
 
 async function ask(body) {
+  showCurl("/admin/query", { body });
   find("answer").replaceChildren(element("p", { class: "hint" }, t("loading")));
   try {
     const { sections } = await api("/admin/query", { method: "POST", body });
@@ -46,15 +47,23 @@ function choose() {
   find("filter-field").hidden = !question.filters.length;
 }
 
+function named() {
+  const filters = Object.fromEntries(find("filters").value.split(",").map((each) => each.split("=").map((part) => part.trim())).filter(([name, value]) => name && value));
+  return { question: find("question").value, since: find("since").value, by: find("by").value, request_id: find("request_id").value, filters };
+}
+const own = () => ({ sql: find("sql").value });
+
 find("question").addEventListener("change", choose);
+find("named").addEventListener("input", () => showCurl("/admin/query", { body: named() }));
+find("named").addEventListener("change", () => showCurl("/admin/query", { body: named() }));
+find("own").addEventListener("input", () => showCurl("/admin/query", { body: own() }));
 find("named").addEventListener("submit", (event) => {
   event.preventDefault();
-  const filters = Object.fromEntries(find("filters").value.split(",").map((each) => each.split("=").map((part) => part.trim())).filter(([name, value]) => name && value));
-  attempt(() => ask({ question: find("question").value, since: find("since").value, by: find("by").value, request_id: find("request_id").value, filters }));
+  attempt(() => ask(named()));
 });
 find("own").addEventListener("submit", (event) => {
   event.preventDefault();
-  attempt(() => ask({ sql: find("sql").value }));
+  attempt(() => ask(own()));
 });
 find("sql").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("own").requestSubmit();
@@ -63,4 +72,5 @@ await attempt(async () => {
   ({ questions } = await api("/admin/questions"));
   find("question").replaceChildren(...questions.map((each) => element("option", {}, each.name)));
   choose();
+  showCurl("/admin/query", { body: named() });
 });

@@ -34,11 +34,20 @@ function bars(request, attempts) {
   return rows;
 }
 
-function samples(rows, band) {
+// A name says its unit by how it ends; `_per_s` is a rate and no duration.
+function shownAs(metric) {
+  if (metric.endsWith("_bytes_per_s")) return (value) => `${bytes(value)}/s`;
+  if (metric.endsWith("_per_s")) return (value) => `${rate(value)}/s`;
+  if (metric.endsWith("_ratio")) return percent;
+  if (metric.endsWith("_s")) return seconds;
+  return metric.endsWith("_bytes") ? bytes : rate;
+}
+
+function samples(rows, band, reached) {
   const place = find("samples");
   const groups = Map.groupBy ? Map.groupBy(rows, (row) => row.metric) : rows.reduce((map, row) => map.set(row.metric, [...(map.get(row.metric) ?? []), row]), new Map());
   if (!groups.size) {
-    place.replaceChildren(element("p", { class: "hint" }, t("no_samples")));
+    place.replaceChildren(element("p", { class: "hint" }, reached ? t("no_samples") : t("reached_none")));
     return;
   }
   place.className = "charts";
@@ -49,10 +58,13 @@ function samples(rows, band) {
     const names = [...new Set(found.map((row) => [row.replica, row.device].filter(Boolean).join(" ") || t("machine")))];
     const times = [...new Set(found.map((row) => utcSeconds(row.at)))].sort((one, other) => one - other);
     const values = new Map(found.map((row) => [`${utcSeconds(row.at)} ${[row.replica, row.device].filter(Boolean).join(" ") || t("machine")}`, row.value]));
-    new LineChart(holder, { label: metric, shown: metric.endsWith("_ratio") ? percent : metric.endsWith("_s") ? seconds : metric.endsWith("_bytes") ? bytes : rate })
+    new LineChart(holder, { label: metric, shown: shownAs(metric) })
       .draw(times, names.map((name) => ({ name, values: times.map((at) => values.get(`${at} ${name}`) ?? null) })), band);
   }
 }
+
+const view = sessionStorage.getItem("tidegate_requests");
+if (view) find("back").href = `/console/requests?${view}`;
 
 await attempt(async () => {
   if (find("no-tables")) return;
@@ -60,9 +72,10 @@ await attempt(async () => {
   const path = `/admin/requests/${encodeURIComponent(decodeURIComponent(location.pathname.split("/").pop()))}${at ? `?at=${at}` : ""}`;
   showCurl(path);
   const { request, attempts, samples: measured, currency } = await api(path);
+  find("found").hidden = false;
   facts("business", [
     [t("by_tenant"), request.tenant], [t("by_user"), request.user], [t("by_tier"), request.tier], [t("by_feature"), request.feature],
-    [t("color"), request.color], [t("by_key"), request.key_id], ...Object.entries(request.context ?? {}).filter(([name]) => name !== "feature"),
+    [t("by_color"), request.color], [t("by_key"), request.key_id], ...Object.entries(request.context ?? {}).filter(([name]) => name !== "feature"),
   ]);
   timeline(find("timeline"), bars(request, attempts), { total: request.duration_s, label: t("level_gateway"), shown: seconds });
   facts("facts", [
@@ -85,7 +98,7 @@ await attempt(async () => {
     { title: "TTFT", cell: (row) => seconds(row.first_token_s), number: true },
     { title: t("whole"), cell: (row) => seconds(row.duration_s), number: true },
     { title: t("upstream_request"), long: true, cell: (row) => row.upstream_request_id },
-  ], attempts);
+  ], attempts, { empty: t("reached_none") });
   const began = utcSeconds(request.started_at);
-  samples(measured, [began, began + request.duration_s]);
+  samples(measured, [began, began + request.duration_s], attempts.length > 0);
 });

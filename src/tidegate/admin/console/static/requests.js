@@ -1,12 +1,15 @@
 // The latest requests, followed while the box is ticked; each leads to its own page.
 
-import { api, attempt, element, find, instant, integer, money, query, repeat, seconds, showCurl, t, table, utcSeconds } from "./base.js";
+import { api, attempt, element, fillFromAddress, find, instant, integer, keepInAddress, money, query, repeat, seconds, showCurl, t, table, utcSeconds } from "./base.js";
 import { outcomeBadge } from "./outcome.js";
 
 const form = find("choose");
 
 async function load() {
-  const path = `/admin/requests?${query(form)}`;
+  const wanted = query(form);
+  const path = `/admin/requests?${wanted}`;
+  keepInAddress(wanted);
+  sessionStorage.setItem("tidegate_requests", wanted);
   showCurl(path);
   const shown = await api(path);
   table(find("requests"), [
@@ -25,6 +28,7 @@ async function load() {
 }
 
 if (!find("no-tables")) {
+  fillFromAddress(form);
   form.addEventListener("change", () => attempt(load));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
