@@ -90,7 +90,7 @@ def until_spent(gateway: GatewayProcess, calls: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_budget_is_not_overspent_by_two_hundred_calls_nor_by_a_restart(upstream: ThreadedUpstream, tmp_path: Path, workers: int) -> None:
     """Of 200 at once the ten that it is worth are answered; started again, the gateway knows that nothing is left."""
     gateway = GatewayProcess(with_budget(upstream, workers, 0.1), state_directory=tmp_path)
@@ -102,6 +102,7 @@ def test_a_budget_is_not_overspent_by_two_hundred_calls_nor_by_a_restart(upstrea
         assert {429: 20} == at_once(gateway, key, 20)
 
 
+@pytest.mark.soak
 def test_killed_processes_lose_and_double_nothing(upstream: ThreadedUpstream) -> None:
     """kill -9 of the process that keeps the books, in the middle of calls: every answer is settled once, and the budget goes on."""
     with GatewayProcess(with_budget(upstream, 2, 0.5)) as gateway:
@@ -139,6 +140,7 @@ def test_what_a_killed_worker_spent_is_not_forgotten_with_the_ledger_process(ups
         until_spent(gateway, 30)
 
 
+@pytest.mark.soak
 def test_a_budget_that_a_reload_adds_goes_on_from_what_the_books_say(upstream: ThreadedUpstream) -> None:
     """Five calls were made without one; of a budget worth eight, three are left."""
     free = {name: section for name, section in with_budget(upstream, 2, 1).items() if name != "budgets"}

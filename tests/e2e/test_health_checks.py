@@ -91,6 +91,7 @@ def test_requests_leave_a_server_that_freezes(primary: Mock) -> None:
         assert log.count("upstream.came_back") == 1
 
 
+@pytest.mark.soak
 @needs_redis
 def test_a_node_learns_from_another_one_and_does_without_its_store(primary: Mock) -> None:
     """A node that asks once an hour hears of it within moments; with the store killed, frozen or empty requests go on."""

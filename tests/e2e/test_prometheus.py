@@ -123,6 +123,7 @@ def test_prometheus_takes_the_page_and_keeps_its_exemplars(gateway: GatewayProce
     assert "level=warn" not in prometheus.log.read_text()
 
 
+@pytest.mark.soak
 def test_one_scrape_shows_every_process_of_the_node(prometheus: Prometheus) -> None:
     """Both workers, the ledger process with its figures, and the recorder process."""
     for condition in ('tidegate_workers{phase="ready"} == 2', "tidegate_ledger_up == 1", "tidegate_recorder_up == 1"):

@@ -156,6 +156,7 @@ def test_a_gateway_that_dies_takes_a_stopped_one_with_it(settings_of: dict[str, 
         gateway.kill()
 
 
+@pytest.mark.soak
 def test_a_directory_that_cannot_be_written_is_told_and_the_gateway_serves(settings_of: dict[str, Any], tmp_path: Path) -> None:
     """A file stands where the tables belong; once it is gone, the records are put in."""
     (tmp_path / DIRECTORY).write_text("in the way")

@@ -73,7 +73,13 @@ def limits_words(gateway: GatewayProcess) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "store"), [(1, None), (4, None), pytest.param(1, "redis", marks=needs_redis), pytest.param(4, "redis", marks=needs_redis)]
+    ("workers", "store"),
+    [
+        pytest.param(1, None, marks=pytest.mark.soak),
+        (4, None),
+        pytest.param(1, "redis", marks=[needs_redis, pytest.mark.soak]),
+        pytest.param(4, "redis", marks=needs_redis),
+    ],
 )
 def test_ten_of_two_hundred(upstream: ThreadedUpstream, workers: int, store: str | None) -> None:
     """200 concurrent calls at a limit worth 10: exactly 10 are answered, on one worker and on four, whoever keeps the limit."""

@@ -208,6 +208,7 @@ def test_a_second_signal_ends_at_once(upstream: ThreadedUpstream) -> None:
             process.stop()
 
 
+@pytest.mark.soak
 def test_the_local_engine_finishes_what_it_says(tmp_path: Path) -> None:
     """At SIGTERM the engine outlives the workers: a stream from it ends well, and then nothing is left."""
     settings: dict[str, object] = {

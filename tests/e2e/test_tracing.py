@@ -118,6 +118,7 @@ def test_a_stream_is_one_trace_from_the_caller_to_the_model_server(upstream: Thr
     assert f"Bearer {CANARY}" == receiver.headers[0]["authorization"]
 
 
+@pytest.mark.soak
 def test_a_trace_that_begins_here_is_sent_on_as_sampled_where_it_is_kept(upstream: ThreadedUpstream) -> None:
     """So that the model server keeps its part of it too; a whole answer has the server's own times as well."""
     with Receiver() as receiver, GatewayProcess(configuration(upstream, receiver.endpoint)) as gateway:
