@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import select
+import selectors
 import shutil
 import socket
 import subprocess
@@ -58,16 +58,24 @@ class BreakingLine:
     def _carry(self, client: socket.socket, breaks: bool) -> None:
         """Both ways until either side ends: a request may come in any number of pieces."""
         carried = b""
-        with suppress(OSError), client, socket.create_connection(self._target, timeout=10.0) as server:
+        with (
+            suppress(OSError),
+            client,
+            socket.create_connection(self._target, timeout=10.0) as server,
+            selectors.DefaultSelector() as sides,  # not `select`, which knows no descriptor above 1,023
+        ):
+            sides.register(client, selectors.EVENT_READ)
+            sides.register(server, selectors.EVENT_READ)
             while True:
-                ready, _, _ = select.select([client, server], [], [], 20.0)
+                ready = sides.select(20.0)
                 if not ready:
                     return
-                for side in ready:
-                    piece = side.recv(65536)
+                for key, _ in ready:
+                    from_client = key.fileobj is client
+                    piece = (client if from_client else server).recv(65536)
                     if not piece:
                         return
-                    if side is client:
+                    if from_client:
                         server.sendall(piece)
                         continue
                     carried += piece
