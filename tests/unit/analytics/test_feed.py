@@ -81,6 +81,36 @@ def test_while_the_store_is_away_records_wait(tmp_path: Path) -> None:
     assert (["r0"], FeedState.RUNNING, 0) == (store.ids(), feed.statistics().state, feed.statistics().backlog_bytes)
 
 
+class Slow(RowsInMemory):
+    """A store without room for its tables at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = 2
+
+    def create_tables(self) -> None:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise StoreError("No room.")
+
+
+def test_a_store_that_cannot_make_its_tables_is_opened_once(tmp_path: Path) -> None:
+    """It is asked again: an engine within the process keeps threads and descriptors of each one that is closed."""
+    opened: list[Slow] = []
+
+    def open_one() -> Slow:
+        opened.append(Slow())
+        return opened[-1]
+
+    feed = feed_of(tmp_path, RowsInMemory())
+    feed._open_store = open_one
+    write(tmp_path, record(0))
+    assert [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S] == [feed.step(now=NOW) for _ in range(2)]
+    settle(feed)
+    [store] = opened
+    assert (["r0"], -1) == (store.ids(), store.refusals)
+
+
 def test_without_its_position_file_nothing_is_put_in_twice(tmp_path: Path) -> None:
     """Everything is read again, batch by batch, and found in the store; what is not there is put in."""
     store = RowsInMemory()

@@ -121,6 +121,7 @@ class Feed:
         self._batch_lines = batch_lines
         self._follower: Follower | None = None
         self._store: AnalyticsStore | None = None
+        self._has_tables = False
         self._noted = Positions()
         """What the position file says."""
         self._repeats: tuple[Range, ...] = ()
@@ -175,7 +176,7 @@ class Feed:
         follower = self._follower or self._begin()
         follower.look()
         self._tell_losses(follower)
-        store = self._store or self._opened()
+        store = self._opened()
         if self._batch is None:
             self._batch = self._taken(follower, now)
         batch = self._batch
@@ -201,13 +202,11 @@ class Feed:
         return follower
 
     def _opened(self) -> AnalyticsStore:
-        store = self._open_store()
-        try:
+        """Give the store, with its tables. One that could not make them stays open: chDB keeps threads of every one that is closed."""
+        store = self._store = self._store or self._open_store()
+        if not self._has_tables:
             store.create_tables()
-        except (StoreError, OSError):
-            store.close()
-            raise
-        self._store = store
+            self._has_tables = True
         return store
 
     def _taken(self, follower: Follower, now: float) -> Batch | None:

@@ -12,6 +12,7 @@ from tidegate.adapters.analytics.clickhouse_store import ClickHouseStore
 from tidegate.analytics.asking import AnalyticsStore
 from tidegate.config.schema import Configuration
 from tidegate.domain.units import Secret
+from tidegate.errors import StoreError
 
 DIRECTORY: Final = "analytics"
 """In the state directory: the tables of chDB, and how far records were read."""
@@ -44,5 +45,9 @@ def open_store(settings: StoreSettings, *, is_read_only: bool = False) -> Analyt
     directory = Path(settings.directory)
     store = ChdbStore(directory, keep_days=settings.keep_days, memory_bytes=settings.memory_bytes, is_read_only=is_read_only)
     if is_read_only:
-        store.create_tables()
+        try:
+            store.create_tables()
+        except StoreError:
+            store.close()
+            raise
     return store
