@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOT = {
-    "domain": ("units",),
+    "domain": ("header_lines", "units"),
     "policy": (
         "metering/calendar_window",
         "metering/counter",
@@ -61,7 +61,6 @@ HOT = {
         "client_request",
         "deadlines",
         "framing",
-        "header_lines",
         "outbox",
         "request_head",
         "response_head",

@@ -18,7 +18,7 @@ from tidegate.domain.limits import CounterSpec, LimitSubject, Meter, Resource
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import ParsedRequest
-from tidegate.domain.units import Headers, ModelName, Secret, TenantId
+from tidegate.domain.units import HeaderLines, Headers, ModelName, Secret, TenantId
 from tidegate.errors import TidegateError
 
 # ── the client's side ─────────────────────────────────────────────────────────
@@ -61,10 +61,10 @@ class Exchange(Protocol):
     def read_body(self) -> None:
         """Accept the body (sends `100 Continue` if expected); leads to `body_received` or `body_refused`."""
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a whole response. `content-length`, `date` and `connection` are added here."""
+    def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
+        """Send a whole response, with the fields of `headers` and then of `lines`. `content-length`, `date` and `connection` are added."""
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         """Send the head of a response whose length is not known."""
 
     def send(self, chunk: bytes) -> None:
@@ -90,6 +90,8 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     path: str
     headers: Headers
     body: bytes
+    lines: HeaderLines = b""
+    """More header fields, which follow `headers`."""
 
 
 class CallFailureKind(StrEnum):

@@ -11,7 +11,7 @@ import msgspec
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.units import Headers, ReplicaId, Secret
+from tidegate.domain.units import HeaderLines, Headers, ReplicaId, Secret
 from tidegate.errors import TidegateError
 from tidegate.flow.actions import Action, StartAttempt
 from tidegate.flow.events import Event
@@ -36,6 +36,7 @@ from tidegate.simulator.scenario import (
     ScriptedRequest,
     Step,
 )
+from tidegate.testing.header_fields import fields_of
 from tidegate.testing.virtual_time import run_virtual
 from tidegate.wire.dialects import DIALECTS
 
@@ -71,7 +72,7 @@ class LiveRun:
         self._epoch = self._loop.time()
         endpoints = {
             replica.replica: UpstreamEndpoint(
-                _ScriptedClient(self, replica.replica), DIALECTS[replica.dialect], ((b"authorization", b"Bearer upstream-key"),)
+                _ScriptedClient(self, replica.replica), DIALECTS[replica.dialect], b"authorization: Bearer upstream-key\r\n"
             )
             for replica in self.scenario.replicas
         }
@@ -199,15 +200,15 @@ class FakeExchange:
     def read_body(self) -> None:
         self._wants_body = True
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
         assert not self.left, "nothing for a client that is gone"
         assert self.status is None, "one response per request"
-        self.status, self.headers, self.body, self.finished = status, headers, body, True
+        self.status, self.headers, self.body, self.finished = status, (*headers, *fields_of(lines)), body, True
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         assert not self.left, "nothing for a client that is gone"
         assert self.status is None, "one response per request"
-        self.status, self.headers = status, headers
+        self.status, self.headers = status, (*headers, *fields_of(lines))
 
     def send(self, chunk: bytes) -> None:
         assert self.status is not None
@@ -231,8 +232,9 @@ class _ScriptedClient:
         self._replica = replica
 
     def start(self, request: UpstreamRequest, receiver: CallReceiver) -> _ScriptedCall:
-        index = next(int(value[1:]) for name, value in request.headers if name == b"x-request-id")
-        assert b"Bearer key" not in {value for _, value in request.headers}, "the client's key stays here"
+        fields = (*request.headers, *fields_of(request.lines))
+        index = next(int(value[1:]) for name, value in fields if name == b"x-request-id")
+        assert b"Bearer key" not in {value for _, value in fields}, "the client's key stays here"
         attempt = self._run.attempts[index]
         stream = b'"stream":true' in request.body
         script = self._run.scenario.script(index, attempt, self._replica, self._run.elapsed_s(), stream=stream)

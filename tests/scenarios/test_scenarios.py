@@ -12,7 +12,7 @@ from tests.scenarios.stories import STORIES, Story
 
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.units import Headers
+from tidegate.domain.units import HeaderLines, Headers
 from tidegate.flow.actions import Finish
 from tidegate.simulator.driver import Simulation, TracedAction
 
@@ -99,11 +99,11 @@ def test_nothing_is_charged_when_no_attempt_ran_at_the_end() -> None:
 class _BrokenExchange(FakeExchange):
     """A client connection on which every attempt to answer fails."""
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
         del status, headers, body
         raise AssertionError("respond")
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         del status, headers
         raise AssertionError("start")
 

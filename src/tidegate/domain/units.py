@@ -15,6 +15,9 @@ ReplicaId = NewType("ReplicaId", str)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 """HTTP header fields in order; names in lower case."""
+HeaderLines = bytes
+"""Header fields ready to be sent: any number of whole lines, each with its CR LF. Only what cannot hold a line's end is put into them: what
+`domain.header_lines` has checked, numbers, and ids of our own."""
 
 
 class Secret:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.domain.audit import AuditPolicy
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.units import Headers
+from tidegate.domain.units import HeaderLines, Headers
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.ports import AuditedBodies, Auditor, Exchange, RequestHead
 
@@ -53,16 +53,16 @@ class AuditedExchange:
     def read_body(self) -> None:
         self._exchange.read_body()
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
         self._status, self._answer = status, body
-        self._exchange.respond(status, headers, body)
+        self._exchange.respond(status, headers, body, lines)
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         self._status = status
         subject = self._flow.subject
         if subject is not None and self._auditor.policy(subject.tenant, subject.route) is not AuditPolicy.OFF:
             self._kept = bytearray()
-        self._exchange.start(status, headers)
+        self._exchange.start(status, headers, lines)
 
     def send(self, chunk: bytes) -> None:
         self._exchange.send(chunk)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tidegate.domain.error_object import encode_error_for
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
-from tidegate.domain.units import Headers, ReplicaId
+from tidegate.domain.units import HeaderLines, Headers, ReplicaId
 from tidegate.errors import TidegateError
 from tidegate.flow.actions import (
     Action,
@@ -60,7 +60,7 @@ from tidegate.gateway.endpoints import UPSTREAM_PATHS
 from tidegate.gateway.services import Services
 from tidegate.gateway.verification import verify
 from tidegate.ports import Exchange, TokenCount, UpstreamRequest
-from tidegate.wire.headers import client_response_headers, limit_headers, refusal_headers, upstream_request_headers
+from tidegate.wire.headers import client_response_headers, limit_lines, refusal_headers, upstream_request_headers
 from tidegate.wire.heartbeat import heartbeat
 from tidegate.wire.openai import encode_error_event
 
@@ -252,7 +252,7 @@ class RequestDriver:
                 self._finish(action)
             case Answer():
                 head = _EVENT_STREAM if action.stream else (_JSON,)
-                self._exchange.respond(200, _labelled((*head, *self._own_headers()), action.degraded), action.body)
+                self._exchange.respond(200, _labelled(head, action.degraded), action.body, self._own_lines())
             case SendError():
                 self._send_error(action)
             case InterruptStream() | TruncateStream():
@@ -371,14 +371,11 @@ class RequestDriver:
         assert flow.call is not None
         endpoint = services.endpoints[action.replica]
         attempt = self._attempt = Attempt(self, action.attempt, flow.request, endpoint, flow.call, services)
-        headers = (
-            *endpoint.headers,
-            *upstream_request_headers(self._exchange.head.headers),
-            (b"x-request-id", flow.facts.request_id.encode()),
-        )
+        headers = upstream_request_headers(self._exchange.head.headers)
+        lines = b"%bx-request-id: %b\r\n" % (endpoint.lines, flow.facts.request_id.encode())
         if endpoint.continues_trace:
-            headers = (*headers, (b"traceparent", for_attempt(self._traceparent, action.attempt)))
-        call = UpstreamRequest("POST", UPSTREAM_PATHS[flow.request.operation], headers, action.body)
+            lines = b"%btraceparent: %b\r\n" % (lines, for_attempt(self._traceparent, action.attempt))
+        call = UpstreamRequest("POST", UPSTREAM_PATHS[flow.request.operation], headers, action.body, lines)
         attempt.call = endpoint.client.start(call, attempt)
 
     def _cancel_attempt(self) -> None:
@@ -396,9 +393,10 @@ class RequestDriver:
         assert self._attempt is not None
         attempt = self._attempt
         if attempt.codec is not None:
-            self._exchange.start(attempt.status, self._answer_headers(attempt, action.degraded))
+            headers = _labelled(client_response_headers(attempt.headers), action.degraded)
+            self._exchange.start(attempt.status, headers, self._answer_lines(attempt))
         else:  # early, before the upstream said that it streams
-            self._exchange.start(200, _labelled((*_EVENT_STREAM, *self._own_headers()), action.degraded))
+            self._exchange.start(200, _labelled(_EVENT_STREAM, action.degraded), self._own_lines())
         heartbeat_s = self._services.streams.heartbeat_s
         if heartbeat_s is not None:
             self._heartbeat_at = self.now() + heartbeat_s
@@ -417,15 +415,15 @@ class RequestDriver:
     def _reply(self, action: Reply) -> None:
         assert self._attempt is not None
         attempt, record = self._attempt, self.flow.record
-        headers = self._answer_headers(attempt, action.degraded)
+        headers, lines = _labelled(client_response_headers(attempt.headers), action.degraded), self._answer_lines(attempt)
         if record is not None and record.price_version:  # a whole answer is known to the end before any of it is sent
-            headers = (*headers, (b"x-tidegate-cost-micro", b"%d" % record.cost_micro))
-        self._exchange.respond(attempt.status, headers, attempt.commit())
+            lines = b"%bx-tidegate-cost-micro: %d\r\n" % (lines, record.cost_micro)
+        self._exchange.respond(attempt.status, headers, attempt.commit(), lines)
 
     def _send_error(self, action: SendError) -> None:
         error = action.error
-        headers = (*self._own_headers(), *refusal_headers(error))
-        self._exchange.respond(error.status, headers, encode_error_for(self.flow.facts.operation, error))
+        body = encode_error_for(self.flow.facts.operation, error)
+        self._exchange.respond(error.status, refusal_headers(error), body, self._own_lines())
 
     def _finish(self, action: Finish) -> None:
         self._services.recorder.record(action.record)
@@ -443,21 +441,19 @@ class RequestDriver:
 
     # ── headers ───────────────────────────────────────────────────────────────
 
-    def _answer_headers(self, attempt: Attempt, degraded: str | None) -> Headers:
-        took_ms = (self.now() - attempt.started_at) * 1e3
-        headers = (*client_response_headers(attempt.headers), *self._own_headers(), (b"x-model-response-time", b"%.1f" % took_ms))
-        if attempt.number > 1:
-            headers = (*headers, (b"x-tidegate-attempts", b"%d" % attempt.number))
-        return _labelled(headers, degraded)
+    def _answer_lines(self, attempt: Attempt) -> HeaderLines:
+        tenths = round((self.now() - attempt.started_at) * 1e4)
+        lines = b"%bx-model-response-time: %d.%d\r\n" % (self._own_lines(), tenths // 10, tenths % 10)
+        return lines if attempt.number == 1 else b"%bx-tidegate-attempts: %d\r\n" % (lines, attempt.number)
 
-    def _own_headers(self) -> Headers:
+    def _own_lines(self) -> HeaderLines:
         flow = self.flow
-        identity = ((b"x-request-id", flow.facts.request_id.encode()), (b"traceparent", self._traceparent))
+        identity = b"x-request-id: %b\r\ntraceparent: %b\r\n" % (flow.facts.request_id.encode(), self._traceparent)
         if flow.principal is None or flow.subject is None:
             return identity
         if flow.permit is not None:
-            return (*identity, *limit_headers(flow.permit.state(now=self.now())))
-        return (*identity, *limit_headers(self._services.policies.limits.state(flow.subject, flow.principal.limits, now=self.now())))
+            return identity + limit_lines(flow.permit.state(now=self.now()))
+        return identity + limit_lines(self._services.policies.limits.state(flow.subject, flow.principal.limits, now=self.now()))
 
 
 def _labelled(headers: Headers, degraded: str | None) -> Headers:

@@ -21,7 +21,7 @@ from random import Random
 from typing import Final, Protocol
 
 from tidegate.domain.principal import Principal
-from tidegate.domain.units import Headers
+from tidegate.domain.units import HeaderLines, Headers
 from tidegate.errors import TidegateError
 from tidegate.gateway.services import StreamSettings, StreamStatistics
 from tidegate.ports import Exchange, ExchangeReceiver, RequestHead
@@ -156,13 +156,13 @@ class ResumableStream:
     def read_body(self) -> None:
         self._first.read_body()
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
         """Answer whole: an error, or no stream. There is nothing to resume."""
         self._over = True
         self._receiver = None
-        self._first.respond(status, headers, body)
+        self._first.respond(status, headers, body, lines)
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         self._principal = self._receiver.principal if self._receiver is not None else None
         self._id = self._streams.enter(self) if self._principal is not None else None
         if self._id is not None:
@@ -170,7 +170,7 @@ class ResumableStream:
             name = (b"x-tidegate-stream-id", self._id.encode("ascii"))
             self._headers = (*(header for header in headers if header[0] in _KEPT_HEADERS), name)
             headers = (*headers, name)
-        self._first.start(status, headers)
+        self._first.start(status, headers, lines)
 
     def send(self, chunk: bytes) -> None:
         seat = self._seat

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from tidegate.domain.units import Headers, ReplicaId
+from tidegate.domain.units import HeaderLines, ReplicaId
 from tidegate.domain.upstream import ReplicaStatus
 from tidegate.flow.facts import Policies
 from tidegate.gateway.calibration import Calibration
@@ -16,11 +16,11 @@ from tidegate.wire.trace_context import NO_SHARE
 
 
 class UpstreamEndpoint(msgspec.Struct, frozen=True):
-    """How to reach one replica: its pool and the headers every call carries (the key among them)."""
+    """How to reach one replica: its pool and the header fields that every call carries (the key among them)."""
 
     client: UpstreamClient
     dialect: Dialect
-    headers: Headers
+    lines: HeaderLines
     continues_trace: bool = False
     """Send `traceparent`: only to servers of our own, never to a vendor."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tidegate.http.header_lines import field_lines
+from tidegate.domain.header_lines import field_lines
 from tidegate.http.origin import Origin
 from tidegate.http.proxy import ProxyServer
 from tidegate.ports import UpstreamRequest
@@ -40,7 +40,7 @@ class RequestEncoder:
         """Give two pieces to send one after the other; the second is empty unless the body is large."""
         method, headers, body = request.method, request.headers, request.body
         line = self._lines.get((method, request.path)) or self._line(method, request.path)
-        fields = field_lines(headers, _OURS)
+        fields = field_lines(headers, _OURS) + request.lines
         if not body and method in {"GET", "HEAD"}:
             return b"%b%b\r\n" % (line, fields), b""
         if len(body) > SMALL_BODY_BYTES:

@@ -1,4 +1,4 @@
-"""The lines of a response's head that the server itself writes; the application's fields are encoded by `header_lines`."""
+"""The lines of a response's head that the server itself writes; the application's fields are encoded by `domain.header_lines`."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.domain.error_object import encode_error
+from tidegate.domain.header_lines import field_lines
 from tidegate.errors import ExpectationFailed, HeadersTooLarge, Overloaded, RequestTimeout, TidegateError
 from tidegate.http.deadlines import NEVER
 from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body
-from tidegate.http.header_lines import field_lines
 from tidegate.http.request_head import CHUNKED, RequestFacts, check_beginning
 from tidegate.http.response_head import CLOSE, OWNED, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange

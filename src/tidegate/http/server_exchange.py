@@ -11,10 +11,10 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from tidegate.domain.error_object import encode_error
-from tidegate.domain.units import Headers
+from tidegate.domain.header_lines import field_lines
+from tidegate.domain.units import HeaderLines, Headers
 from tidegate.errors import InternalError, TidegateError
 from tidegate.http.framing import ChunkedReader, LengthReader
-from tidegate.http.header_lines import field_lines
 from tidegate.http.request_head import RequestFacts
 from tidegate.http.response_head import CLOSE, KEEP_ALIVE, OWNED, has_body, status_line
 from tidegate.ports import ExchangeReceiver, RequestHead
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 JSON_HEADERS: Final[Headers] = ((b"content-type", b"application/json"),)
 
+_UNKNOWN: Final = -1
+"""The length of a body that is sent in pieces."""
 _JOIN_BYTES: Final = 65_536
 """Up to this size head and body are joined into one write; above it copying costs more than a second buffer."""
 
@@ -95,11 +97,11 @@ class ServerExchange:
             # Never from inside the application's own call: its receiver may be in the middle of a step.
             connection.state.loop.call_soon(connection.provide_body, self)
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
         connection = self._connection
         if connection is None:
             return
-        head = self._head(connection, status, headers, length=len(body))
+        head = self._head(connection, status, headers, lines, len(body))
         if self.head.method == "HEAD" or not has_body(status):
             connection.write(head)
         elif len(body) <= _JOIN_BYTES:
@@ -109,10 +111,10 @@ class ServerExchange:
             connection.write(body)
         self._end(connection)
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         connection = self._connection
         if connection is not None:
-            connection.write(self._head(connection, status, headers, length=None))
+            connection.write(self._head(connection, status, headers, lines, _UNKNOWN))
 
     def send(self, chunk: bytes) -> None:
         connection = self._connection
@@ -166,15 +168,15 @@ class ServerExchange:
         self.let_go()
         connection.exchange_ended(self)
 
-    def _head(self, connection: ServerConnection, status: int, headers: Headers, *, length: int | None) -> bytes:
+    def _head(self, connection: ServerConnection, status: int, headers: Headers, lines: HeaderLines, length: int) -> bytes:
         if self._framing is not _UNDECIDED:
             raise AssertionError("the response has begun already: call respond(), or start() once")
-        lines = field_lines(headers, OWNED)
+        fields = field_lines(headers, OWNED)
         first = status_line(status)
         framing = b""
         if not has_body(status):
             self._framing = _NO_BODY
-        elif length is not None:
+        elif length != _UNKNOWN:
             self._framing = _NO_BODY
             framing = b"content-length: %d\r\n" % length
         elif self.head.method == "HEAD":
@@ -190,4 +192,4 @@ class ServerExchange:
             connection_line = CLOSE
         else:
             connection_line = KEEP_ALIVE if self._http_1_0 else b""
-        return b"".join((first, connection.state.date_line, lines, framing, connection_line, b"\r\n"))
+        return b"".join((first, connection.state.date_line, fields, lines, framing, connection_line, b"\r\n"))

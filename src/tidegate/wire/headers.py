@@ -11,15 +11,20 @@ and `x-stainless-*`: they describe the client's machine. To the client go the he
 from __future__ import annotations
 
 import calendar
+import functools
 import math
 import re
+from typing import Final
 
-from tidegate.domain.units import Headers
+from tidegate.domain.header_lines import field_lines
+from tidegate.domain.units import HeaderLines, Headers
 from tidegate.errors import BudgetExceeded, LimitUnreachable, TidegateError, Unauthenticated
 from tidegate.ports import LimitState, WindowState
 
 MAX_RETRY_AFTER_S = 3600.0
 """A longer wish is taken as an hour: no request waits that long, and a wrong header must not idle an upstream for a day."""
+_REMEMBERED_TEMPLATES: Final = 256
+"""Of the lines about limits: one for each set of limits that callers are under, some 400 bytes each. Keys of one tier share theirs."""
 
 _JSON = (b"content-type", b"application/json")
 """Whatever the client called its body (`curl -d` calls it a form): servers insist."""
@@ -72,28 +77,35 @@ def _allowed(headers: Headers, names: frozenset[bytes]) -> Headers:
 # ── limits, as OpenAI and as the IETF draft (httpapi-ratelimit-headers-11) say them ───────────
 
 
-def limit_headers(state: LimitState) -> Headers:
+def limit_lines(state: LimitState) -> HeaderLines:
     """Say where the caller stands: of requests and of tokens the limit with the least left, and every window by its rule's name."""
-    requests, tokens = state.requests, state.tokens
+    requests, tokens, windows = state.requests, state.tokens, state.windows
     if requests is None and tokens is None:
-        return ()
-    headers: list[tuple[bytes, bytes]] = []
+        return b""
+    rules = tuple([(window.rule, window.ceiling, window.span_s) for window in windows])
+    values: list[object] = []
     if requests is not None:
-        headers += (
-            (b"x-ratelimit-limit-requests", str(requests.ceiling).encode("ascii")),
-            (b"x-ratelimit-remaining-requests", str(_remaining(requests)).encode("ascii")),
-            (b"x-ratelimit-reset-requests", _reset_value(requests.reset_s)),
-        )
+        values += (requests.ceiling, _remaining(requests), _reset_value(requests.reset_s))
     if tokens is not None:
-        headers += (
-            (b"x-ratelimit-limit-tokens", str(tokens.ceiling).encode("ascii")),
-            (b"x-ratelimit-remaining-tokens", str(_remaining(tokens)).encode("ascii")),
-            (b"x-ratelimit-reset-tokens", _reset_value(tokens.reset_s)),
-        )
-    policies = ", ".join([f'"{window.rule}";q={window.ceiling};w={window.span_s}' for window in state.windows])
-    standings = ", ".join([f'"{window.rule}";r={_remaining(window)};t={math.ceil(window.reset_s)}' for window in state.windows])
-    headers += ((b"ratelimit-policy", policies.encode()), (b"ratelimit", standings.encode()))
-    return tuple(headers)
+        values += (tokens.ceiling, _remaining(tokens), _reset_value(tokens.reset_s))
+    for window in windows:
+        values += (_remaining(window), math.ceil(window.reset_s))
+    return _limit_template(rules, requests is not None, tokens is not None) % tuple(values)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED_TEMPLATES)
+def _limit_template(rules: tuple[tuple[str, int, int], ...], has_requests: bool, has_tokens: bool) -> HeaderLines:  # noqa: FBT001  a cache's key
+    """Give the lines for these rules, with places for what changes from answer to answer."""
+    names = [name.encode().replace(b"%", b"%%") for name, _, _ in rules]
+    policies = b", ".join([b'"%b";q=%d;w=%d' % (name, ceiling, span_s) for name, (_, ceiling, span_s) in zip(names, rules, strict=True)])
+    standings = b", ".join([b'"%b";r=%%d;t=%%d' % name for name in names])
+    shown = [resource for resource, is_shown in ((b"requests", has_requests), (b"tokens", has_tokens)) if is_shown]
+    fields = [
+        (b"x-ratelimit-%b-%b" % (what, resource), value)
+        for resource in shown
+        for what, value in ((b"limit", b"%d"), (b"remaining", b"%d"), (b"reset", b"%b"))
+    ]
+    return field_lines((*fields, (b"ratelimit-policy", policies), (b"ratelimit", standings)))
 
 
 def _remaining(window: WindowState) -> int:

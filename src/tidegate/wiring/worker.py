@@ -31,6 +31,7 @@ from tidegate.adapters.wall_clock import wall_clock
 from tidegate.config.environment import LOCAL
 from tidegate.config.schema import Configuration
 from tidegate.domain.books import INCARNATION_CHARS
+from tidegate.domain.header_lines import field_lines
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.statistics import LimitLevel, UpstreamStatistics, WorkerStatistics
 from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
@@ -193,7 +194,9 @@ class LiveWorker:
         ]
         pools = {replica: pool_of(section, base_url) for replica, section, base_url in members}
         endpoints = {
-            replica: UpstreamEndpoint(pools[replica], DIALECTS[section.dialect], upstream_headers(section), section.dialect in _OWN_SERVERS)
+            replica: UpstreamEndpoint(
+                pools[replica], DIALECTS[section.dialect], field_lines(upstream_headers(section)), section.dialect in _OWN_SERVERS
+            )
             for replica, section, _ in members
         }
         routes = tuple(route_of(section) for section in configuration.routes)
@@ -272,8 +275,8 @@ class LiveWorker:
                 self.gateway.tasks.start(self._engine_pool.aclose())
             self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url))
         if self._engine_pool is not None:
-            headers = bearer(state.api_key)
-            endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], headers, continues_trace=True)
+            lines = field_lines(bearer(state.api_key))
+            endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], lines, continues_trace=True)
             services = self.gateway.services
             self.gateway.replace_services(msgspec.structs.replace(services, endpoints={**services.endpoints, LOCAL_REPLICA: endpoint}))
         ready = state.phase is EnginePhase.READY

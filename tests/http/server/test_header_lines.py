@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.http.header_lines import field_lines
+from tidegate.domain.header_lines import field_lines
 
 OWNED = frozenset({b"content-length"})
 FIELDS = st.lists(st.tuples(st.binary(max_size=6), st.binary(max_size=6)), max_size=4).map(tuple)

@@ -11,7 +11,7 @@ import msgspec
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import ParsedRequest
-from tidegate.domain.units import Headers, KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
+from tidegate.domain.units import HeaderLines, Headers, KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import Replica, Route, Target, Timeouts
 from tidegate.errors import TidegateError, Unauthenticated
 from tidegate.flow.facts import Policies, RequestFacts
@@ -27,6 +27,7 @@ from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.shaping.identity import shape
 from tidegate.ports import CallReceiver, ExchangeReceiver, RequestHead, TokenCount, UpstreamClient, UpstreamRequest
+from tidegate.testing.header_fields import fields_of
 from tidegate.testing.virtual_time import run_virtual
 from tidegate.wire.dialects import DIALECTS
 
@@ -84,14 +85,14 @@ class Client:
     def read_body(self) -> None:
         asyncio.get_running_loop().call_soon(lambda: self.receiver.body_received(self._body))
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
         assert not self.status, "one response per request"
-        self.status, self.headers, self.finished = status, dict(headers), True
+        self.status, self.headers, self.finished = status, dict((*headers, *fields_of(lines))), True
         self.sent.append(body)
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         assert not self.status, "one response per request"
-        self.status, self.headers = status, dict(headers)
+        self.status, self.headers = status, dict((*headers, *fields_of(lines)))
 
     def send(self, chunk: bytes) -> None:
         assert self.status, "the head comes first"
@@ -193,7 +194,7 @@ class OneGateway:
             leave={UpstreamName("up"): leave} if leave is not None else {},
             commit_after_s=commit_after_s,
         )
-        endpoints = {REPLICA: UpstreamEndpoint(self.upstream, DIALECTS["openai"], ())}
+        endpoints = {REPLICA: UpstreamEndpoint(self.upstream, DIALECTS["openai"], b"")}
         self._loop = asyncio.get_running_loop()
         services = Services(policies, endpoints, self, self, self, wall_clock=lambda: EPOCH_S + self._loop.time(), streams=settings)
         self.gateway = Gateway(services, clock=self._loop.time, rng=Random(worker), flow_factory=flow_factory, worker=worker, peers=peers)

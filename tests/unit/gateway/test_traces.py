@@ -11,6 +11,7 @@ from tests.unit.gateway.one_gateway import BODY, END, REPLICA, Client, OneGatewa
 from tidegate.domain.record import AttemptRecord, RequestRecord
 from tidegate.domain.units import Headers
 from tidegate.gateway.services import StreamSettings, UpstreamEndpoint
+from tidegate.testing.header_fields import fields_of
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.trace_context import NO_SHARE, attempt_span_id, share_threshold
 
@@ -36,14 +37,14 @@ def told(
 
     async def story() -> None:
         one = OneGateway(QUIET)
-        endpoint = UpstreamEndpoint(one.upstream, DIALECTS[dialect], (), continues_trace=dialect in {"llamacpp", "vllm"})
+        endpoint = UpstreamEndpoint(one.upstream, DIALECTS[dialect], b"", continues_trace=dialect in {"llamacpp", "vllm"})
         one.gateway.replace_services(replace(one.gateway.services, endpoints={REPLICA: endpoint}, trace_threshold=threshold))
         await one.call(client)
         one.upstream.receiver.call_connected()
         one.upstream.receiver.response_started(200, answer)
         one.upstream.send(*chunks)
         one.upstream.receiver.response_ended()
-        seen.extend((one.records[0], dict(one.upstream.calls[0].headers).get(b"traceparent")))
+        seen.extend((one.records[0], dict(fields_of(one.upstream.calls[0].lines)).get(b"traceparent")))
 
     run(story)
     return seen[0], seen[1], client

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tidegate.ports import LimitState, WindowState
+from tidegate.testing.header_fields import fields_of
 from tidegate.wire.headers import (
     client_response_headers,
     go_duration,
-    limit_headers,
+    limit_lines,
     parse_go_duration,
     parse_retry_after,
     retry_after_value,
@@ -61,7 +62,7 @@ def test_limits_are_said_in_both_dialects() -> None:
     requests, tokens = WindowState(60, 12, 3.25, "key-requests"), WindowState(100_000, -5, 360.0, "day", 86_400)
     state = LimitState(requests, tokens, (requests, tokens))
 
-    assert dict(limit_headers(state)) == {
+    assert dict(fields_of(limit_lines(state))) == {
         b"x-ratelimit-limit-requests": b"60",
         b"x-ratelimit-remaining-requests": b"12",
         b"x-ratelimit-reset-requests": b"4s",
@@ -73,14 +74,23 @@ def test_limits_are_said_in_both_dialects() -> None:
     }
 
 
+def test_a_rule_may_be_called_anything_but_what_ends_its_line() -> None:
+    """A `%` in its name is one; a line end is a fault of whoever let it in."""
+    window = WindowState(10, 9, 1.0, "50% of 灯")
+
+    assert dict(fields_of(limit_lines(LimitState(window, None, (window,)))))[b"ratelimit"] == '"50% of 灯";r=9;t=1'.encode()
+    with pytest.raises(AssertionError, match="CR, LF or NUL"):
+        limit_lines(LimitState(window, None, (WindowState(10, 9, 1.0, "a\r\nx: y"),)))
+
+
 def test_a_window_without_a_ceiling_is_not_mentioned() -> None:
     """No limit, no header."""
     window = WindowState(10, 9, 0.0, "r")
 
-    assert limit_headers(LimitState(None, None)) == ()
+    assert limit_lines(LimitState(None, None)) == b""
     shown = ((b"ratelimit-policy", b'"r";q=10;w=60'), (b"ratelimit", b'"r";r=9;t=0'))
-    assert limit_headers(LimitState(window, None, (window,)))[-2:] == shown
-    assert limit_headers(LimitState(None, window, (window,)))[-2:] == shown
+    assert fields_of(limit_lines(LimitState(window, None, (window,))))[-2:] == shown
+    assert fields_of(limit_lines(LimitState(None, window, (window,))))[-2:] == shown
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,15 @@ A violation is a fault of whoever built the headers: an assertion, not a refusal
 
 from __future__ import annotations
 
-from tidegate.domain.units import Headers
+from tidegate.domain.units import HeaderLines, Headers
+
+_NONE: frozenset[bytes] = frozenset()
 
 
-def field_lines(headers: Headers, owned: frozenset[bytes]) -> bytes:
+def field_lines(headers: Headers, owned: frozenset[bytes] = _NONE) -> HeaderLines:
     """Give the fields, each with the end of its line; none has a name that is `owned` by the connection."""
+    if not headers:
+        return b""
     pieces: list[bytes] = []
     for name, value in headers:
         if name in owned:
