@@ -28,7 +28,8 @@ from tidegate.adapters.wall_clock import wall_clock
 from tidegate.cli.configured import effective
 from tidegate.domain.principal import Limits
 from tidegate.http.server_connection import ServerConnection
-from tidegate.http.server_state import ServerLimits, ServerState
+from tidegate.http.server_limits import ServerLimits
+from tidegate.http.server_state import ServerState
 from tidegate.node.worker import COLLECT_EVERY, SWITCH_INTERVAL_S
 from tidegate.wiring.worker import KEYS_FILE, LiveWorker, open_worker
 

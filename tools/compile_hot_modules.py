@@ -67,6 +67,7 @@ HOT = {
         "server_connection",
         "server_exchange",
         "server_socket",
+        "server_state",
     ),
     "adapters": ("metrics/tally", "records/files", "records/jsonl", "records/lines", "records/sink"),
 }
@@ -79,6 +80,7 @@ MESSAGES = {
     "flow/facts": (),
     "flow/record": ("Use", "Asked", "Ended"),
     "gateway/endpoints": ("Endpoint",),
+    "gateway/services": (),
     "http/request_head": ("RequestFacts", "_Line"),
     "policy/metering/estimate": ("Estimate",),
     "ports": ("RequestHead", "UpstreamRequest", "WindowState", "LimitState"),

@@ -100,11 +100,11 @@ class _BrokenExchange(FakeExchange):
     """A client connection on which every attempt to answer fails."""
 
     def respond(self, status: int, headers: Headers, body: bytes, lines: HeaderLines = b"") -> None:
-        del status, headers, body
+        del status, headers, body, lines
         raise AssertionError("respond")
 
     def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
-        del status, headers
+        del status, headers, lines
         raise AssertionError("start")
 
 

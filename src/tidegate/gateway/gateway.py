@@ -30,7 +30,8 @@ from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.gateway.request_driver import RequestDriver
 from tidegate.gateway.resumable import ResumableStream, ResumableStreams
 from tidegate.gateway.resumption import Resumption
-from tidegate.gateway.services import GatewayStatistics, Readiness, Services
+from tidegate.gateway.services import Services
+from tidegate.gateway.statistics import GatewayStatistics, Readiness
 from tidegate.ports import Exchange, ExchangeReceiver, UpstreamClient
 from tidegate.wire.business_context import bounded_context, color_of, feature_of, session_of
 from tidegate.wire.event_ids import parse_resume_point

@@ -23,7 +23,8 @@ from typing import Final, Protocol
 from tidegate.domain.principal import Principal
 from tidegate.domain.units import HeaderLines, Headers
 from tidegate.errors import TidegateError
-from tidegate.gateway.services import StreamSettings, StreamStatistics
+from tidegate.gateway.statistics import StreamStatistics
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.ports import Exchange, ExchangeReceiver, RequestHead
 from tidegate.wire.event_ids import EventNumbering, make_stream_id
 

@@ -16,7 +16,8 @@ from typing import Final
 from tidegate.errors import ConfigurationError
 from tidegate.http.deadlines import TICK_S
 from tidegate.http.server_connection import ServerConnection
-from tidegate.http.server_state import ServerLimits, ServerState, ServerStatistics
+from tidegate.http.server_limits import ServerLimits, ServerStatistics
+from tidegate.http.server_state import ServerState
 from tidegate.ports import Application
 
 __all__ = ["HttpServer", "ServerLimits", "ServerStatistics", "tls_context"]

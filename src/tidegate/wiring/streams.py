@@ -8,7 +8,8 @@ from tidegate.adapters.metrics.figures import figures
 from tidegate.config.schema import Configuration, LeaveName
 from tidegate.config.schema_resilience import StreamsSection
 from tidegate.domain.units import UpstreamName
-from tidegate.gateway.services import StreamSettings, StreamStatistics
+from tidegate.gateway.statistics import StreamStatistics
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.http.client_local import LocalClient
 from tidegate.policy.resilience.leave import LeavePolicy
 

@@ -277,8 +277,7 @@ class LiveWorker:
         if self._engine_pool is not None:
             lines = field_lines(bearer(state.api_key))
             endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], lines, continues_trace=True)
-            services = self.gateway.services
-            self.gateway.replace_services(msgspec.structs.replace(services, endpoints={**services.endpoints, LOCAL_REPLICA: endpoint}))
+            self.gateway.services.endpoints[LOCAL_REPLICA] = endpoint
         ready = state.phase is EnginePhase.READY
         present = state.phase not in (EnginePhase.FAILED, EnginePhase.STOPPED)
         self.gateway.services.policies.fleet.mark(LOCAL_REPLICA, present=present, warm=ready, last_error=state.last_error)

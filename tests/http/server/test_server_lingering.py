@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 
 from tidegate.http.server_connection import ServerConnection
+from tidegate.http.server_limits import ServerLimits
 from tidegate.http.server_socket import LINGER_BYTES, LINGER_PAUSE_S, LINGER_TOTAL_S
-from tidegate.http.server_state import ServerLimits, ServerState
+from tidegate.http.server_state import ServerState
 from tidegate.testing.raw_http import RecordingApplication, echo
 
 

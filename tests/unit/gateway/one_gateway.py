@@ -17,7 +17,8 @@ from tidegate.errors import TidegateError, Unauthenticated
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.gateway import Gateway
-from tidegate.gateway.services import Services, StreamSettings, UpstreamEndpoint
+from tidegate.gateway.services import Services, UpstreamEndpoint
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters

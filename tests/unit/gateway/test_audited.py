@@ -14,7 +14,7 @@ from tidegate.domain.units import Secret
 from tidegate.flow.facts import RequestFacts
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.audited import SLICE_BYTES, AuditedExchange
-from tidegate.gateway.services import StreamSettings
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.ports import AuditedBodies
 
 

@@ -8,7 +8,7 @@ from tests.unit.gateway.one_gateway import BODY, Client, OneGateway, run
 from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
-from tidegate.gateway.services import StreamSettings
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.policy.metering.pricing import Pricing
 
 QUIET = StreamSettings(heartbeat_s=None)

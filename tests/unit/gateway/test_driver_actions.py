@@ -9,7 +9,7 @@ from tests.unit.gateway.one_gateway import BODY, END, REPLICA, Client, OneGatewa
 
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.usage import Evidence
-from tidegate.gateway.services import StreamSettings
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.policy.resilience.leave import LeavePolicy
 
 QUIET = StreamSettings(heartbeat_s=None)

@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.unit.gateway.one_gateway import BODY, END, EPOCH_S, Client, OneGateway, event, run
 
-from tidegate.gateway.services import StreamSettings
+from tidegate.gateway.stream_settings import StreamSettings
 
 EVERY = StreamSettings(heartbeat_s=10.0)
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from tests.unit.gateway.one_gateway import Client, OneGateway, Upstream, run
 
-from tidegate.gateway.services import StreamSettings
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.ports import CallFailure, CallFailureKind
 
 ELSEWHERE = b"1.00000000000000000000abcd-4"

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.gateway.one_gateway import BODY, END, Client, OneGateway, event, run
 
 from tidegate.domain.outcome import Outcome
-from tidegate.gateway.services import StreamSettings, StreamStatistics
+from tidegate.gateway.statistics import StreamStatistics
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.wire.event_ids import EventNumbering
 
 PLAIN = StreamSettings(heartbeat_s=None)

@@ -10,7 +10,8 @@ from tests.unit.gateway.one_gateway import BODY, END, REPLICA, Client, OneGatewa
 
 from tidegate.domain.record import AttemptRecord, RequestRecord
 from tidegate.domain.units import Headers
-from tidegate.gateway.services import StreamSettings, UpstreamEndpoint
+from tidegate.gateway.services import UpstreamEndpoint
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.testing.header_fields import fields_of
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.trace_context import NO_SHARE, attempt_span_id, share_threshold

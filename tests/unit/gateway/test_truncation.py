@@ -11,7 +11,7 @@ from tests.unit.gateway.one_gateway import END, Client, OneGateway, event, run
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Limits
 from tidegate.domain.usage import Evidence
-from tidegate.gateway.services import StreamSettings
+from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.wire.event_ids import EventNumbering
 
