@@ -24,6 +24,16 @@ from tidegate.errors import TidegateError
 # ── the client's side ─────────────────────────────────────────────────────────
 
 
+class HeadNotes:
+    """What the application has worked out of a request's head, to be found again with the next head that differs in nothing but its
+    content-length. Only what follows from the head alone may stand here; the server decides how long it is kept."""
+
+    __slots__ = ("derived",)
+
+    def __init__(self) -> None:
+        self.derived: object = None
+
+
 class RequestHead(msgspec.Struct, frozen=True):
     """The head of a client's request; `path` is percent-decoded without the query, header names are lower case."""
 
@@ -33,6 +43,7 @@ class RequestHead(msgspec.Struct, frozen=True):
     headers: Headers
     peer: str
     """The client's address, `host:port`."""
+    notes: HeadNotes = msgspec.field(default_factory=HeadNotes)
 
 
 class ExchangeReceiver(Protocol):

@@ -3,7 +3,7 @@
 llhttp (through httptools) splits and checks the head; this module refuses the rest of what two HTTP implementations could
 read differently (RFC 9112, section 11.2: request smuggling): other versions and protocols that llhttp knows, targets other
 than a path, missing or repeated `host`, and any `transfer-encoding` but `chunked`. `read` is a function of the bytes alone:
-how they arrived cannot matter.
+how they arrived cannot matter, and neither can what was read before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_HEADER_FIELDS: Final = 256
 CHUNKED: Final = -1
 """`RequestFacts.body_length` of a body in chunks."""
 
-_MAX_LENGTH_DIGITS: Final = 18
+MAX_LENGTH_DIGITS: Final = 18
 _REQUEST_LINE: Final = re.compile(rb"([A-Z-]{1,20}) (/[!\"$-~]*|\*) HTTP/1\.([01])\r\n")
 _METHOD_START: Final = re.compile(rb"[A-Z-]{1,20}(?: |\Z)")
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
@@ -191,7 +191,7 @@ def _body_length(by_name: dict[bytes, bytes], *, http_1_0: bool) -> int:
     if encoding is None:
         if length is None:
             return 0
-        if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
+        if not length.isdigit() or len(length) > MAX_LENGTH_DIGITS:
             raise InvalidHttp("The header field content-length is not a decimal number. Send the body's length in bytes, digits only.")
         return int(length)
     if length is not None:

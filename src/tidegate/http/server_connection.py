@@ -277,7 +277,7 @@ class ServerConnection(ServerSocket):
         """Start the exchange of the request with the head `raw`, whose body begins at `data[at]`; give the index after what was taken."""
         state = self.state
         try:
-            facts = state.head_reader.read(raw, self._peer)
+            facts = state.head_memory.read(raw, self._peer)
         except TidegateError as error:
             self._refuse(error)
             return len(data)

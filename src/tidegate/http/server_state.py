@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tidegate.domain.error_object import encode_error
 from tidegate.errors import Overloaded
 from tidegate.http.deadlines import Deadlines
+from tidegate.http.head_memory import HeadMemory
 from tidegate.http.outbox import Outbox
-from tidegate.http.request_head import HeadReader
 from tidegate.http.response_head import CLOSE, status_line
 from tidegate.http.server_limits import ServerLimits, ServerStatistics
 from tidegate.ports import Application
@@ -34,7 +34,7 @@ class ServerState:
         "draining",
         "empty",
         "exchanges",
-        "head_reader",
+        "head_memory",
         "limits",
         "loop",
         "malformed",
@@ -51,7 +51,7 @@ class ServerState:
         self.application = application
         self.take_limits(limits)
         self.loop = loop
-        self.head_reader = HeadReader()
+        self.head_memory = HeadMemory()
         self.outbox = Outbox(loop)
         self.deadlines: Deadlines[ServerSocket] = Deadlines(loop.time())
         self.connections: set[ServerConnection] = set()
