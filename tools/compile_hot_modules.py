@@ -53,7 +53,7 @@ HOT = {
         "stream",
         "trace_context",
     ),
-    "gateway": ("alarms", "attempt", "authenticate", "calibration", "endpoints", "gateway", "request_driver"),
+    "gateway": ("alarms", "attempt", "authenticate", "calibration", "endpoints", "gateway", "request_context", "request_driver"),
     "http": (
         "client",
         "client_call",
@@ -82,6 +82,7 @@ MESSAGES = {
     "flow/record": ("Use", "Asked", "Ended"),
     "gateway/endpoints": ("Endpoint",),
     "gateway/services": (),
+    "gateway/request_context": (),
     "http/head_memory": (),
     "http/request_head": ("RequestFacts", "_Line"),
     "policy/metering/estimate": ("Estimate",),

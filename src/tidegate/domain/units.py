@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NewType
 
 RequestId = NewType("RequestId", str)
@@ -23,13 +24,21 @@ HeaderLines = bytes
 class Secret:
     """A string that must not be shown: `repr` and `str` are masked, `reveal()` gives the value."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_digest", "_value")
 
     def __init__(self, value: str) -> None:
         self._value = value
+        self._digest: bytes | None = None
 
     def reveal(self) -> str:
         return self._value
+
+    def digest(self) -> bytes:
+        """Give the SHA-256 of the value, worked out once: to find again what belongs to it, without keeping it."""
+        digest = self._digest
+        if digest is None:
+            digest = self._digest = sha256(self._value.encode("utf-8", "surrogatepass")).digest()
+        return digest
 
     def __repr__(self) -> str:
         return "Secret(****)"

@@ -24,23 +24,21 @@ from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.alarms import Alarms
 from tidegate.gateway.audited import AuditedExchange
-from tidegate.gateway.authenticate import extract_credential
 from tidegate.gateway.endpoints import HEALTH_PATHS, find_endpoint
 from tidegate.gateway.owned_tasks import OwnedTasks
+from tidegate.gateway.request_context import RequestContext, read_context
 from tidegate.gateway.request_driver import RequestDriver
 from tidegate.gateway.resumable import ResumableStream, ResumableStreams
 from tidegate.gateway.resumption import Resumption
 from tidegate.gateway.services import Services
 from tidegate.gateway.statistics import GatewayStatistics, Readiness
 from tidegate.ports import Exchange, ExchangeReceiver, UpstreamClient
-from tidegate.wire.business_context import bounded_context, color_of, feature_of, session_of
-from tidegate.wire.event_ids import parse_resume_point
-from tidegate.wire.trace_context import clean_request_id, is_in_share, parse_traceparent
+from tidegate.wire.trace_context import clean_request_id, is_in_share
 
 _JSON = (b"content-type", b"application/json")
-_LARGEST_RETRY_COUNT = 99
 _NO_ZEROS: Final = 1 << 160 | 1 << 96
 """In the random bits of a trace, a span and a request: the ids of the first two may not be all zeros."""
+_REQUEST_ID: Final = "req_"
 _STREAMED = frozenset({Operation.CHAT, Operation.COMPLETION})
 
 FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
@@ -77,69 +75,68 @@ class Gateway:
 
     def application(self, exchange: Exchange) -> ExchangeReceiver:
         head = exchange.head
-        if head.path in HEALTH_PATHS and head.method in ("GET", "HEAD"):
-            return self._answer_health(exchange)
-        endpoint = find_endpoint(head.method, head.path)
-        headers = dict(reversed(head.headers))  # the first of equal names wins
+        context = head.notes.derived
+        if not isinstance(context, RequestContext):
+            if head.path in HEALTH_PATHS and head.method in ("GET", "HEAD"):
+                return self._answer_health(exchange)
+            endpoint = find_endpoint(head.method, head.path)
+            if isinstance(endpoint, TidegateError):
+                return self._refuse(exchange, endpoint)
+            context = head.notes.derived = read_context(head.headers, endpoint)
+        services, parent = self.services, context.parent
         drawn = (self._rng.getrandbits(288) | _NO_ZEROS).to_bytes(36).hex()
-        request_id = clean_request_id(headers.get(b"x-request-id")) or "req_" + drawn[48:]
-        if isinstance(endpoint, TidegateError):
-            return self._refuse(exchange, endpoint, request_id)
-        services = self.services
-        caller, span_id = headers.get(b"traceparent"), drawn[32:48]
-        parent = parse_traceparent(caller) if caller is not None else None
+        span_id = drawn[32:48]
         if parent is None:
             trace_id, parent_span_id, sampled = drawn[:32], "", is_in_share(drawn, services.trace_threshold)
             traceparent = ("00-" + trace_id + "-" + span_id + ("-01" if sampled else "-00")).encode()
         else:
             trace_id, parent_span_id, sampled, traceparent = parent.trace_id, parent.parent_id, parent.sampled, parent.child(span_id)
-        context = headers.get(b"x-business-context")
         facts = RequestFacts(
-            request_id=request_id,
-            operation=endpoint.operation,
-            credential=extract_credential(head.headers),
+            request_id=context.request_id or _REQUEST_ID + drawn[48:],
+            operation=context.endpoint.operation,
+            credential=context.credential,
             started_at=services.wall_clock(),
-            path_argument=endpoint.argument,
+            path_argument=context.endpoint.argument,
             trace_id=trace_id,
-            client_retry=_retry_count(headers.get(b"x-stainless-retry-count")),
-            feature=feature_of(context),
-            session=session_of(headers.get(b"x-session-id")),
-            color=color_of(headers.get(b"x-tidegate-color")),
+            client_retry=context.client_retry,
+            feature=context.feature,
+            session=context.session,
+            color=context.color,
             span_id=span_id,
             parent_span_id=parent_span_id,
             sampled=sampled,
-            business_context=bounded_context(context) if context is not None else "",
+            business_context=context.business_context,
         )
-        if b"last-event-id" in headers or b"x-tidegate-resumable" in headers:
-            receiver = self._resumable(exchange, facts, services, traceparent, headers)
+        if context.resumable or context.resume_point is not None:
+            receiver = self._resumable(exchange, context, facts, services, traceparent)
             if receiver is not None:
                 return receiver
-        driver = self._driver(exchange, facts, services, traceparent)
+        driver = self._driver(exchange, context, facts, services, traceparent)
         driver.begin()
         return driver
 
-    def _driver(self, exchange: Exchange, facts: RequestFacts, services: Services, traceparent: bytes) -> RequestDriver:
+    def _driver(
+        self, exchange: Exchange, context: RequestContext, facts: RequestFacts, services: Services, traceparent: bytes
+    ) -> RequestDriver:
         flow = self._flow_factory(facts, services.policies)
         audited = None if services.auditor is None else AuditedExchange(exchange, flow, services.auditor)
-        driver = RequestDriver(self, audited or exchange, flow, services, traceparent, asyncio.get_running_loop(), audited)
+        loop = asyncio.get_running_loop()
+        driver = RequestDriver(self, audited or exchange, flow, services, context.to_upstream, traceparent, loop, audited)
         self._running.add(driver)
         return driver
 
     def _resumable(
-        self, exchange: Exchange, facts: RequestFacts, services: Services, traceparent: bytes, headers: Mapping[bytes, bytes]
+        self, exchange: Exchange, context: RequestContext, facts: RequestFacts, services: Services, traceparent: bytes
     ) -> ExchangeReceiver | None:
         """Serve a client that returns for its stream, or one that may want to; None: it is like any other."""
         if not services.streams.resumable or facts.operation not in _STREAMED:
             return None
-        point = parse_resume_point(headers.get(b"last-event-id", b""))
-        if point is not None:
-            resumption = Resumption(self, exchange, point, facts, services, traceparent)
+        if context.resume_point is not None:
+            resumption = Resumption(self, exchange, context.resume_point, facts, services, traceparent)
             resumption.begin()
             return resumption
-        if headers.get(b"x-tidegate-resumable") != b"1":
-            return None
         stream = ResumableStream(self.streams, exchange, services.streams, asyncio.get_running_loop())
-        driver = self._driver(stream, facts, services, traceparent)
+        driver = self._driver(stream, context, facts, services, traceparent)
         seat = stream.begin(driver)
         driver.begin()
         return seat
@@ -190,8 +187,10 @@ class Gateway:
     def driver_finished(self, driver: RequestDriver) -> None:
         self._running.discard(driver)
 
-    def _refuse(self, exchange: Exchange, error: TidegateError, request_id: str) -> ExchangeReceiver:
+    def _refuse(self, exchange: Exchange, error: TidegateError) -> ExchangeReceiver:
         """Answer a path or method that is not served; it leaves its record like any other request."""
+        own_id = next((value for name, value in exchange.head.headers if name == b"x-request-id"), None)
+        request_id = clean_request_id(own_id) or _REQUEST_ID + self._rng.randbytes(12).hex()
         headers: Headers = (_JSON, (b"x-request-id", request_id.encode()))
         if isinstance(error, MethodNotAllowed):
             headers = (*headers, (b"allow", error.allow.encode()))
@@ -234,7 +233,3 @@ class _Answered:
     def write_paused(self) -> None: ...
 
     def write_resumed(self) -> None: ...
-
-
-def _retry_count(value: bytes | None) -> int:
-    return min(int(value), _LARGEST_RETRY_COUNT) if value is not None and value.isdigit() and len(value) <= 2 else 0  # noqa: PLR2004

@@ -60,7 +60,7 @@ from tidegate.gateway.endpoints import UPSTREAM_PATHS
 from tidegate.gateway.services import Services
 from tidegate.gateway.verification import verify
 from tidegate.ports import Exchange, TokenCount, UpstreamRequest
-from tidegate.wire.headers import client_response_headers, limit_lines, refusal_headers, upstream_request_headers
+from tidegate.wire.headers import client_response_headers, limit_lines, refusal_headers
 from tidegate.wire.heartbeat import heartbeat
 from tidegate.wire.openai import encode_error_event
 
@@ -89,6 +89,7 @@ class RequestDriver:
         "_loop",
         "_owner",
         "_paused",
+        "_request_lines",
         "_services",
         "_traceparent",
         "flow",
@@ -103,15 +104,17 @@ class RequestDriver:
         exchange: Exchange,
         flow: RequestFlow,
         services: Services,
+        request_lines: HeaderLines,
         traceparent: bytes,
         loop: asyncio.AbstractEventLoop,
         audited: AuditedExchange | None = None,
     ) -> None:
-        """`audited` is the exchange, where its bodies are kept."""
+        """`request_lines` are the header fields of the client that an upstream may see; `audited` is the exchange, where its bodies are kept."""
         self.flow = flow
         self._owner = owner
         self._exchange = exchange
         self._services = services
+        self._request_lines = request_lines
         self._traceparent = traceparent
         self._loop = loop
         self._audited = audited
@@ -371,11 +374,11 @@ class RequestDriver:
         assert flow.call is not None
         endpoint = services.endpoints[action.replica]
         attempt = self._attempt = Attempt(self, action.attempt, flow.request, endpoint, flow.call, services)
-        headers = upstream_request_headers(self._exchange.head.headers)
-        lines = b"%bx-request-id: %b\r\n" % (endpoint.lines, flow.facts.request_id.encode())
+        lines = b"%b%bx-request-id: %b
+" % (endpoint.lines, self._request_lines, flow.facts.request_id.encode())
         if endpoint.continues_trace:
             lines = b"%btraceparent: %b\r\n" % (lines, for_attempt(self._traceparent, action.attempt))
-        call = UpstreamRequest("POST", UPSTREAM_PATHS[flow.request.operation], headers, action.body, lines)
+        call = UpstreamRequest("POST", UPSTREAM_PATHS[flow.request.operation], (), action.body, lines)
         attempt.call = endpoint.client.start(call, attempt)
 
     def _cancel_attempt(self) -> None:
