@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 
 from tidegate.domain.units import Secret
@@ -25,6 +27,13 @@ def test_a_secret_shows_nothing_and_is_compared_by_value() -> None:
     assert {secret} == {Secret("hush")}
     assert secret != "hush"
     assert not Secret("")
+
+
+def test_a_secret_is_known_again_by_its_digest() -> None:
+    """Which is that of its text, the same each time; a lone surrogate is text like any other."""
+    secret = Secret("hush")
+    assert [sha256(b"hush").digest()] * 2 == [secret.digest(), secret.digest()]
+    assert sha256(b"\xed\xa0\x80").digest() == Secret("\ud800").digest()
 
 
 def test_the_total_is_prompt_and_completion() -> None:
