@@ -65,6 +65,7 @@ class Gateway:
         self.draining = False
         self._rng = rng
         self._flow_factory = flow_factory
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._running: set[RequestDriver] = set()
         self.streams = ResumableStreams(worker, rng)
         self.heartbeats = 0
@@ -120,7 +121,9 @@ class Gateway:
     ) -> RequestDriver:
         flow = self._flow_factory(facts, services.policies)
         audited = None if services.auditor is None else AuditedExchange(exchange, flow, services.auditor)
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:  # asked for once: the question is a system call, until Python 3.12
+            loop = self._loop = asyncio.get_running_loop()
         driver = RequestDriver(self, audited or exchange, flow, services, context.to_upstream, traceparent, loop, audited)
         self._running.add(driver)
         return driver

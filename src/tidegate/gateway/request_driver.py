@@ -374,8 +374,7 @@ class RequestDriver:
         assert flow.call is not None
         endpoint = services.endpoints[action.replica]
         attempt = self._attempt = Attempt(self, action.attempt, flow.request, endpoint, flow.call, services)
-        lines = b"%b%bx-request-id: %b
-" % (endpoint.lines, self._request_lines, flow.facts.request_id.encode())
+        lines = b"%b%bx-request-id: %b\r\n" % (endpoint.lines, self._request_lines, flow.facts.request_id.encode())
         if endpoint.continues_trace:
             lines = b"%btraceparent: %b\r\n" % (lines, for_attempt(self._traceparent, action.attempt))
         call = UpstreamRequest("POST", UPSTREAM_PATHS[flow.request.operation], (), action.body, lines)
