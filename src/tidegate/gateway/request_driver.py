@@ -109,7 +109,7 @@ class RequestDriver:
         loop: asyncio.AbstractEventLoop,
         audited: AuditedExchange | None = None,
     ) -> None:
-        """`request_lines` are the header fields of the client that an upstream may see; `audited` is the exchange, where its bodies are kept."""
+        """`request_lines` are the client's header fields that an upstream may see; `audited` is the exchange, where its bodies are kept."""
         self.flow = flow
         self._owner = owner
         self._exchange = exchange

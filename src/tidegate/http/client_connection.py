@@ -9,6 +9,9 @@ Invariants:
   request was sent completely. (A bare CRLF directly behind a response is tolerated, as by the parser.)
 * Bounds: the head with all interim (1xx) heads is at most `max_head_bytes`, and so is every run of bytes within a body that holds no body
   (chunk headers, trailers); bodies are passed on as they come and never collected.
+* A read that is one whole chunk, nothing more or less, is taken without the parser, but only while that stands between two chunks: a whole
+  chunk leaves it there. It stands there if the last thing that it noticed in a read was the end of a chunk, and the read ended in LF: in
+  the size line of the next chunk only the end is LF, and that it notices.
 
 Back-pressure: `pause` stops reading from the socket. Pieces that were read before it still arrive, at most one read (256 KiB) of them, and
 the response may even end. While paused, the end of the connection is not seen, because that too is something one reads: the caller's
@@ -31,6 +34,7 @@ import httptools
 
 from tidegate.domain.units import Headers
 from tidegate.http.client_call import SILENCE, Call, CallOwner, Silence
+from tidegate.http.framing import content_of_chunk
 from tidegate.http.outbox import Outbox
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver
 
@@ -87,7 +91,9 @@ class Connection(asyncio.Protocol):
     """An open connection; the event loop and the parser call it."""
 
     __slots__ = (
+        "_between_chunks",
         "_call",
+        "_chunk_ended",
         "_counted",
         "_feed",
         "_flowing",
@@ -131,6 +137,10 @@ class Connection(asyncio.Protocol):
         self._until_close = False
         self._flowing = False
         """Body bytes came in this read."""
+        self._chunk_ended = False
+        """What the parser noticed last is the end of a chunk."""
+        self._between_chunks = False
+        """The parser stands between two chunks."""
         self._counted = 0
         """Bytes of the head so far, then bytes since the last piece of body."""
         self.refusal: CallFailure | None = None
@@ -220,6 +230,13 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._between_chunks:
+            content = content_of_chunk(data)
+            if content:
+                self._receiver.response_chunk(content)
+                self._outbox.flush_if_full()
+                return
+            self._between_chunks = False
         feed = self._feed
         if feed is None:
             if not self.closed:
@@ -232,6 +249,7 @@ class Connection(asyncio.Protocol):
             return
         if self._flowing:
             self._flowing = False
+            self._between_chunks = self._chunk_ended and data.endswith(b"\n")
         else:
             self._without_body(len(data))
         self._outbox.flush_if_full()
@@ -284,11 +302,17 @@ class Connection(asyncio.Protocol):
         self._counted = 0
         self._receiver.response_chunk(body)
 
+    def on_chunk_header(self) -> None:
+        self._chunk_ended = False
+
+    def on_chunk_complete(self) -> None:
+        self._chunk_ended = True
+
     def on_message_complete(self) -> None:
         if self._interim:
             self._interim = False
             return
-        self._flowing = False
+        self._flowing = self._chunk_ended = False
         self._phase = _COMPLETE
 
     # ── what follows from it ─────────────────────────────────────────────────

@@ -28,6 +28,13 @@ MIN_MEAN_CHUNK_BYTES: Final = 128
 """Beyond `FREE_CHUNKS` (some 25 ms of decoding), chunks must hold this much on average; else decoding costs more than sending."""
 
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(;[\t\x20-\x7e]*)?\r\n")
+_ORDINARY_BYTES: Final = 1024
+_SIZE_LINES: Final = [b"%x\r\n" % size for size in range(_ORDINARY_BYTES)]
+_SIZE_LINES_BY_LENGTH: Final = [b""] * (_ORDINARY_BYTES + 8)
+"""By the length of the whole chunk; empty where there is none."""
+for _size, _line in enumerate(_SIZE_LINES[1:], 1):
+    _SIZE_LINES_BY_LENGTH[len(_line) + _size + 2] = _line
+
 _TRAILER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t\x20-\x7e\x80-\xff]*\r\n")
 _FRAMING_FIELDS: Final = frozenset((b"content-length", b"transfer-encoding", b"host", b"connection", b"trailer"))
 
@@ -44,6 +51,22 @@ def coded_body() -> UnsupportedEncoding:
         "The request has a content-encoding, and this gateway does not decompress bodies. "
         "Send the JSON uncompressed, without that header field."
     )
+
+
+def framed(content: bytes) -> bytes:
+    """Make a chunk of this content, which is not empty."""
+    size = len(content)
+    line = _SIZE_LINES[size] if size < _ORDINARY_BYTES else b"%x\r\n" % size
+    return b"".join((line, content, b"\r\n"))
+
+
+def content_of_chunk(piece: bytes) -> bytes:
+    """Give what is in a piece that is one whole chunk, written and sized as nearly all are; of any other nothing."""
+    length = len(piece)
+    line = _SIZE_LINES_BY_LENGTH[length] if length < _ORDINARY_BYTES else b""
+    if not line or not piece.endswith(b"\r\n") or not (piece.startswith(line) or piece.startswith(line.upper())):  # noqa: PIE810
+        return b""
+    return piece[len(line) : -2]
 
 
 class LengthReader:

@@ -98,7 +98,7 @@ class ServerConnection(ServerSocket):
             self._throw_away(len(data))
         elif phase is _WAITING or phase is _BODY:
             self._read_body(data)
-        self.state.outbox.flush_if_full()
+        self._outbox.flush_if_full()
 
     def eof_received(self) -> bool:
         """Take the client as gone, unless configured otherwise; true keeps the socket open for the response."""

@@ -14,7 +14,7 @@ from tidegate.domain.error_object import encode_error
 from tidegate.domain.header_lines import field_lines
 from tidegate.domain.units import HeaderLines, Headers
 from tidegate.errors import InternalError, TidegateError
-from tidegate.http.framing import ChunkedReader, LengthReader
+from tidegate.http.framing import ChunkedReader, LengthReader, framed
 from tidegate.http.request_head import RequestFacts
 from tidegate.http.response_head import CLOSE, KEEP_ALIVE, OWNED, has_body, status_line
 from tidegate.ports import ExchangeReceiver, RequestHead
@@ -122,7 +122,7 @@ class ServerExchange:
             return
         framing = self._framing
         if framing is _CHUNKED:
-            connection.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            connection.write(framed(chunk))
         elif framing is _UNDECIDED:
             raise AssertionError("send() before start()")
         elif framing is not _NO_BODY:

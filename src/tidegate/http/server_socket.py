@@ -57,6 +57,7 @@ class ServerSocket(asyncio.Protocol):
         "_held_output",
         "_limit_at",
         "_linger_bytes",
+        "_outbox",
         "_phase",
         "_phase_deadline",
         "_read_paused",
@@ -72,6 +73,7 @@ class ServerSocket(asyncio.Protocol):
 
     def __init__(self, state: ServerState) -> None:
         self.state = state
+        self._outbox = state.outbox
         self.deadline = NEVER
         self.wake_at = NEVER
         self._phase = Phase.IDLE
@@ -102,7 +104,7 @@ class ServerSocket(asyncio.Protocol):
             self._held_output = held + data
         else:
             self._held_output = data
-            self.state.outbox.add(self)
+            self._outbox.add(self)
 
     def flush(self) -> None:
         """Send what is held."""

@@ -62,6 +62,16 @@ class Ledger:
         raise AssertionError(f"{call!r} has a connection")
 
 
+class Leaving(Recorder):
+    """A receiver that cancels its call when it hears the first chunk."""
+
+    call: Call
+
+    def response_chunk(self, chunk: bytes) -> None:
+        super().response_chunk(chunk)
+        self.call.cancel()
+
+
 def feed(
     pieces: Iterable[bytes], *, is_head: bool = False, end: bool = True, max_head_bytes: int = 65_536
 ) -> tuple[list[object], bytes, bool]:
@@ -132,6 +142,104 @@ def test_law_a_chunked_body_comes_out_as_it_went_in(chunks: list[bytes], cuts: s
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     events, body, kept = feed((stream[a:b] for a, b in pairwise(places)), end=False)
     assert (events, body, kept) == (["connected", 200, "ended"], b"".join(chunks), True)
+
+
+SIZES = [b"%x", b"%x", b"%x", b"%X", b"0%x", b"+%x", b"-%x", b"0x%x", b"%x ", b" %x", b"%x;e", b'%x;e="\\"3"', b"%x\r", b"f%x", b"%x\t"]
+CONTENTS = [b"x", b"3", b"3\r\n", b"\r\n", b"\r\n3\r\nabc\r\n", b"0\r\n\r\n", b"a" * 11, b"b" * 16, b"c" * 171, b"d" * 1023, b"e" * 1024]
+chunk_reads = st.one_of(
+    st.builds(lambda size, content: size % len(content) + b"\r\n" + content + b"\r\n", st.sampled_from(SIZES), st.sampled_from(CONTENTS)),
+    st.builds(lambda content, wrong: b"%x\r\n%b\r\n" % (len(content) + wrong, content), st.sampled_from(CONTENTS), st.integers(0, 2)),
+    st.builds(
+        lambda content, end: b"%x\r\n%b" % (len(content), content) + end, st.sampled_from(CONTENTS), st.sampled_from([b"\n", b"", b"\r"])
+    ),
+    st.sampled_from(
+        [
+            b"1\r\n",
+            b"x\r\n",
+            b"\r\n",
+            b"\n",
+            b"1",
+            b"2\r\nab\r\n2\r\ncd\r\n",
+            b"2\r\nab\r\n6\r\n",
+            b"2\r\nab\r\n1",
+            b"2\r\nab\r\n0",
+            b"0\r\n\r\n",
+            b"0\r\nt: x\r\n\r\n",
+        ]
+    ),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(reads=st.lists(chunk_reads, max_size=7), joined=st.booleans())
+def test_law_chunks_read_whole_are_what_the_parser_makes_of_their_bytes(reads: list[bytes], *, joined: bool) -> None:
+    """Expected the same events and body whether chunks, and what is none, come in reads of their own or byte by byte."""
+    whole = [CHUNKED + b"".join(reads[:1]), *reads[1:]] if joined else [CHUNKED, *reads]
+    one_by_one = [bytes((byte,)) for byte in b"".join(whole)]
+    assert feed(whole)[:2] == feed(one_by_one)[:2]
+
+
+def test_a_whole_chunk_does_not_disturb_the_parser() -> None:
+    """Expected the parser to go on behind chunks that it never saw."""
+    reads = [
+        CHUNKED + b"2\r\nab\r\n",
+        b"2\r\ncd\r\n",
+        b"B\r\nhello world\r\n",
+        b"2\r\nef\r\n1",
+        b"\r\ng",
+        b"\r\n",
+        b"1\r\nh\r\n",
+        b"0\r\n\r\n",
+    ]
+    assert feed(reads, end=False) == (["connected", 200, "ended"], b"abcdhello worldefgh", True)
+
+
+def test_what_looks_like_a_whole_chunk_within_one_is_its_content() -> None:
+    """Expected a size whose digits are cut apart, and bodies of other framings, to be read for what they are."""
+    reads = [CHUNKED + b"2\r\nef\r\n1", b"2\r\nab\r\n", b"c" * 14 + b"\r\n", b"0\r\n\r\n"]
+    assert feed(reads, end=False) == (["connected", 200, "ended"], b"efab\r\n" + b"c" * 14, True)
+    reads = [b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n\n", b"2\r\nab\r\n"]
+    assert feed(reads, end=False) == (["connected", 200, "ended"], b"\n2\r\nab\r\n", True)
+
+
+def test_the_next_answer_of_a_connection_is_read_by_its_own_framing() -> None:
+    """Expected no trace of the chunks of the answer before."""
+
+    async def main() -> None:
+        owner = Ledger()
+        connection = Connection(owner, asyncio.get_running_loop())
+        connection.connection_made(DeadWire())
+        for answer in (
+            (CHUNKED + b"2\r\nab\r\n", b"2\r\ncd\r\n", b"0\r\n\r\n"),
+            (OK.replace(b"2\r\n\r\nok", b"8\r\n\r\n\n"), b"2\r\nab\r\n"),
+        ):
+            recorder = Recorder()
+            connection.begin(Call(owner, recorder, b"request", b"", is_head=False))
+            await asyncio.sleep(0)
+            for read in answer:
+                connection.data_received(read)
+            assert recorder.events == ["connected", 200, "ended"]
+        assert recorder.body == b"\n2\r\nab\r\n"
+
+    uvloop.run(main())
+
+
+def test_a_call_cancelled_in_the_middle_of_a_read_hears_no_chunk_of_the_next() -> None:
+    """Expected nothing after `cancel`, though the read in which it came ended with a whole chunk."""
+
+    async def main() -> None:
+        owner = Ledger()
+        connection = Connection(owner, asyncio.get_running_loop())
+        connection.connection_made(DeadWire())
+        recorder = Leaving()
+        recorder.call = Call(owner, recorder, b"request", b"", is_head=False)
+        connection.begin(recorder.call)
+        await asyncio.sleep(0)
+        connection.data_received(CHUNKED + b"2\r\nab\r\n2\r\ncd\r\n")
+        connection.data_received(b"2\r\nef\r\n")
+        assert recorder.body == b"ab"
+
+    uvloop.run(main())
 
 
 @pytest.mark.parametrize(
