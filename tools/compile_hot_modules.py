@@ -50,6 +50,7 @@ HOT = {
         "openai_response",
         "prompt_bound",
         "sse",
+        "stencil",
         "stream",
         "trace_context",
     ),

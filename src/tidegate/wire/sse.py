@@ -57,6 +57,8 @@ def parse_event(event_bytes: bytes, *, first: bool = False) -> ServerSentEvent:
 
 def split_events(whole: bytes) -> list[bytes]:
     """Cut bytes that end at an event's end (as `EventSplitter.feed` gives them) into the single events."""
+    if b"\r" not in whole and b"\n\n\n" not in whole and not whole.startswith(b"\n"):  # no empty events: as nearly always, and far quicker
+        return [event + b"\n\n" for event in whole.split(b"\n\n")[:-1]]
     events: list[bytes] = []
     start = 0
     for blank in _BLANK_LINE.finditer(whole):

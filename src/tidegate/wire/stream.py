@@ -26,13 +26,17 @@ from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.wire import lenient
 from tidegate.wire.dialects import Dialect, classify_error_object
-from tidegate.wire.glances import STREAM, ChoiceGlance
+from tidegate.wire.glances import STREAM, ChoiceGlance, DeltaGlance
 from tidegate.wire.openai_response import generation_failed, identity, most_telling, unreadable
 from tidegate.wire.sse import BOM, MAX_EVENT_BYTES, EventSplitter, parse_event, split_events
+from tidegate.wire.stencil import NO_MATCH, Stencil, cut_stencil, is_plain
 from tidegate.wire.truncation import StreamHead, encode_truncation
 
 MAX_CHOICES = 16_384
 """Choices followed per stream: 128 prompts with 128 answers each; beyond it an index is not tracked."""
+
+_STENCILS = 8
+"""Cut per stream: one for what is thought, one for what is said, some for engines that vary. They are wasted if each event is different."""
 
 _DONE = b"[DONE]"
 _PREFIX = b"data: {"
@@ -65,6 +69,8 @@ class StreamCodec:
         "_operation",
         "_over",
         "_splitter",
+        "_stencil",
+        "_stencils_left",
         "chunks",
         "created",
         "done",
@@ -89,6 +95,9 @@ class StreamCodec:
         self._over = False
         self._in_the_middle = False
         """Output runs and nothing is held back: chunks may take the short way."""
+        self._stencil: Stencil | None = None
+        """Of the last ordinary event with a text, while its choice is open."""
+        self._stencils_left = _STENCILS
         self._open: set[int] = set()
         """Choices seen and not finished."""
         self._ended: set[int] = set()
@@ -119,6 +128,10 @@ class StreamCodec:
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk as it came; give what goes to the client now (the caller holds it back until the commit point)."""
         if self._in_the_middle:
+            relayed = self._relay_alike(chunk)
+            if relayed is not None:
+                self.chunks += 1
+                return relayed
             relayed = self._relay_short(chunk)
             if relayed is not None:
                 return relayed
@@ -169,6 +182,17 @@ class StreamCodec:
 
     # ── the short way ────────────────────────────────────────────────────────────
 
+    def _relay_alike(self, event: bytes) -> bytes | None:
+        """Relay an event that differs from an earlier one in its text alone; None for any other, with nothing changed."""
+        stencil = self._stencil
+        if stencil is None:
+            return None
+        text_bytes = stencil.measure(event)
+        if text_bytes == NO_MATCH:
+            return None
+        self.text_bytes += text_bytes
+        return stencil.relay(event)
+
     def _relay_short(self, chunk: bytes) -> bytes | None:
         """Relay whole one-line events that carry nothing but output; None sends the chunk the long way, with nothing changed."""
         has_cr = b"\r" in chunk
@@ -189,7 +213,10 @@ class StreamCodec:
         relayed_events: list[bytes] = []
         text_bytes = self.text_bytes
         for event in events:
-            relayed = self._glance(event + blank) if event.startswith(_PREFIX) else None
+            whole = event + blank
+            relayed = self._relay_alike(whole)
+            if relayed is None and event.startswith(_PREFIX):
+                relayed = self._glance(whole)
             if relayed is None:
                 self.text_bytes = text_bytes
                 return None
@@ -203,20 +230,36 @@ class StreamCodec:
             glance = STREAM.decode(event[6:])
         except (msgspec.DecodeError, RecursionError):
             return None
-        if glance.error or not glance.choices:
+        choices = glance.choices
+        if glance.error or not choices:
             return None
         usage = glance.usage
         if usage is not UNSET and usage is not None:
             return None
         text_bytes = 0
-        for choice in glance.choices:
+        for choice in choices:
             if choice.finish_reason or choice.index not in self._open:
                 return None
             delta = choice.delta
             size = 0 if delta is None else len(delta.content)
             text_bytes += size - _QUOTES if size > _EMPTY else _text_bytes(choice)
         self.text_bytes += text_bytes
-        return event if usage is UNSET or not self._hide_usage else without_usage(event)
+        relayed = event if usage is UNSET or not self._hide_usage else without_usage(event)
+        if self._stencils_left and len(choices) == 1 and delta is not None:
+            self._learn(event, relayed, delta)
+        return relayed
+
+    def _learn(self, event: bytes, relayed: bytes, delta: DeltaGlance) -> None:
+        """Cut a stencil of an ordinary event of one choice, if it has a text."""
+        for text in (delta.content, delta.reasoning_content, delta.reasoning):
+            if len(text) > _EMPTY:
+                string = bytes(text)
+                if is_plain(string):
+                    self._stencils_left -= 1
+                    short_bytes = _text_bytes_of(event.replace(string, b'""', 1)[len(_PREFIX) - 1 :])
+                    cut = cut_stencil(event, relayed, string, shortest=_EMPTY - _QUOTES + 1, short_bytes=short_bytes)
+                    self._stencil = cut or self._stencil
+                return
 
     # ── the long way ─────────────────────────────────────────────────────────────
 
@@ -305,6 +348,7 @@ class StreamCodec:
             if number in self._open:
                 self._open.remove(number)
                 self._ended.add(number)
+                self._stencil = None
         self.output_started = self.output_started or has_output or reason is not None
         return has_output
 

@@ -153,6 +153,66 @@ def test_law_without_hiding_nothing_is_altered(stream: bytes, places: list[int])
     assert all(any(line == candidate for candidate in remaining) for line in out.splitlines() if line)
 
 
+shapes = st.builds(
+    lambda index, lead, field, rest, usage, first: (
+        b'data: {"id":"c-1",%b"choices":[{"index":%d,"delta":{%b"%b":' % (usage + b"," if usage and first else b"", index, lead, field),
+        b'%b},"finish_reason":null}]%b}\n\n' % (rest, b"," + usage if usage and not first else b""),
+    ),
+    st.sampled_from([0, 0, 1]),
+    st.sampled_from([b"", b'"role":"assistant",', b'"content":"",', b'"content":"early",', b'"reasoning_content":null,']),
+    st.sampled_from([b"content", b"content", b"reasoning", b"reasoning_content", b"refusal"]),
+    st.sampled_from([b"", b',"reasoning":null', b',"reasoning":"aside"', b',"tool_calls":[{"function":{"arguments":"{}"}}]']),
+    st.sampled_from([b"", b'"usage":null', b'"usage": null', b'"usage":{"prompt_tokens":2,"completion_tokens":1}']),
+    st.booleans(),
+)
+literals = st.one_of(
+    st.sampled_from(
+        [
+            b'"usage"',
+            b'"ab"',
+            b'"abc"',
+            b'"a"',
+            b'""',
+            b"null",
+            b"7",
+            b'"a"b"',
+            b'"\\n"',
+            b'"\\"',
+            b'"\\\\"',
+            b'"a\nb"',
+            b'"x\x00y"',
+            b'"\xff\xfe"',
+        ]
+    ),
+    st.sampled_from([b'"c-1"', b'"index"', b'","usage":null,"', b'"content"', b'["abc"]', b'"' + b"long" * 30 + b'"']),
+    st.binary(max_size=4).map(lambda text: b'"%b"' % text),
+    texts.map(lambda text: json.dumps(text, ensure_ascii=False).encode()),
+)
+ordinary_streams = st.lists(shapes, min_size=1, max_size=3).flatmap(
+    lambda used: st.lists(
+        st.one_of(
+            st.builds(lambda shape, literal: shape[0] + literal + shape[1], st.sampled_from(used), literals),
+            st.builds(lambda shape, literal: (shape[0] + literal + shape[1]) * 2, st.sampled_from(used), literals),
+            st.sampled_from([b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n', b": still here\n\n"]),
+        ),
+        min_size=2,
+        max_size=12,
+    )
+)
+
+
+@settings(max_examples=1000)
+@given(ordinary_streams, st.booleans())
+def test_law_a_stencil_changes_nothing(chunks: list[bytes], hide_usage: bool) -> None:
+    """An event that is only held against an earlier one gives what decoding it gives."""
+    start = b'data: {"choices":[{"index":0,"delta":{"content":"x"}},{"index":1,"delta":{"content":"x"}}]}\n\n'
+    with_stencils, without = codec(hide_usage=hide_usage), codec(hide_usage=hide_usage)
+    without._stencils_left = 0
+    for chunk in (start, *chunks):
+        assert without.feed(chunk) == with_stencils.feed(chunk)
+        assert attributes(without) == attributes(with_stencils)
+
+
 CJK_STREAM = (
     'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
     ": OPENROUTER PROCESSING\n\n"

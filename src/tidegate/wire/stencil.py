@@ -1,0 +1,64 @@
+"""The shape that the ordinary events of one stream share: all of an event but its text.
+
+An engine writes the same bytes around each piece of text. So an event that begins and ends like one which the decoder has read, and between
+has nothing that JSON escapes or forbids, says the same with another text, and need not be decoded. (Nor does the decoder ask whether a text
+that it skips is UTF-8.) A property test holds what follows from a stencil against what follows without.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_MATCH: Final = -1
+_SPECIAL: Final = bytes([*range(0x20), *b'"\\'])
+"""What cannot stand in a JSON string as it is (RFC 8259, section 7)."""
+
+
+class Stencil:
+    """Made by `cut_stencil`."""
+
+    __slots__ = ("_after", "_around", "_before", "_relayed_after", "_relayed_before", "_short_bytes", "_shortest", "_verbatim")
+
+    def __init__(self, event: bytes, relayed: bytes, text: bytes, *, shortest: int, short_bytes: int) -> None:
+        self._before, self._after = _around(event, text)
+        self._around = len(self._before) + len(self._after)
+        self._relayed_before, self._relayed_after = _around(relayed, text)
+        self._verbatim = event == relayed
+        self._shortest = shortest
+        self._short_bytes = short_bytes
+
+    def measure(self, event: bytes) -> int:
+        """Give the bytes of text that an event of this shape counts for; `NO_MATCH` for any other."""
+        size = len(event) - self._around
+        if size < 0 or not event.startswith(self._before) or not event.endswith(self._after):
+            return NO_MATCH
+        if len(self._text_of(event).translate(None, _SPECIAL)) != size:
+            return NO_MATCH
+        return size if size >= self._shortest else self._short_bytes
+
+    def relay(self, event: bytes) -> bytes:
+        """Give what is relayed of an event that has this shape."""
+        return event if self._verbatim else self._relayed_before + self._text_of(event) + self._relayed_after
+
+    def _text_of(self, event: bytes) -> bytes:
+        return event[len(self._before) : len(event) - len(self._after)]
+
+
+def is_plain(text: bytes) -> bool:
+    """Say whether this JSON value is a string that stands for itself."""
+    return b'"%b"' % text.translate(None, _SPECIAL) == text
+
+
+def cut_stencil(event: bytes, relayed: bytes, text: bytes, *, shortest: int, short_bytes: int) -> Stencil | None:
+    """Make a stencil of an event, what is relayed of it, and the plain string with its text; None unless that is found once.
+
+    A text of fewer than `shortest` bytes counts for `short_bytes`, any other for its own.
+    """
+    if event.count(text) != 1 or relayed.count(text) != 1:
+        return None
+    return Stencil(event, relayed, text, shortest=shortest, short_bytes=short_bytes)
+
+
+def _around(event: bytes, text: bytes) -> tuple[bytes, bytes]:
+    at = event.index(text)
+    return event[: at + 1], event[at + len(text) - 1 :]
