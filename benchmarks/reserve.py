@@ -38,10 +38,10 @@ from tidegate.domain.limits import LimitSubject
 from tidegate.domain.principal import Limits
 from tidegate.domain.units import KeyId, ModelName, TenantId, UserId
 from tidegate.flow.allowance import Allowance
-from tidegate.policy.metering.forecast import FixedForecast, LearnedForecast
+from tidegate.policy.metering.forecast import FixedForecast, Forecast, LearnedForecast
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
-from tidegate.ports import Denied, Forecast, Permit, Short
+from tidegate.ports import Denied, Permit, Short
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = ROOT.parent / "shared" / "data" / "azure_llm_2023"

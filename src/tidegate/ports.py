@@ -18,7 +18,7 @@ from tidegate.domain.limits import CounterSpec, LimitSubject, Meter, Resource
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import ParsedRequest
-from tidegate.domain.units import HeaderLines, Headers, ModelName, Secret, TenantId
+from tidegate.domain.units import HeaderLines, Headers, Secret, TenantId
 from tidegate.errors import TidegateError
 
 # ── the client's side ─────────────────────────────────────────────────────────
@@ -270,20 +270,6 @@ class LimitStatistics(msgspec.Struct, frozen=True):
     rules: tuple[RuleStatistics, ...] = ()
     shared: int = 0
     """How often a name had to share a counter with others, because its rule had too many."""
-
-
-class Forecast(Protocol):
-    """Expects how long answers will be. A prompt is measured in the same way in both calls: by its cheap bound."""
-
-    def expect(self, tenant: TenantId, route: str, model: ModelName, *, prompt_tokens: int, cap: int | None, now: float) -> int:
-        """Give the output tokens to hold for one answer, at least 1; `cap` is the client's own."""
-
-    def observe(
-        self, tenant: TenantId, route: str, model: ModelName, *, prompt_tokens: int, completion_tokens: int, cut: bool, now: float
-    ) -> None:
-        """Learn from an answer that has ended; `cut`: the gateway ended it for want of tokens, so it would have been longer."""
-
-    def statistics(self) -> ForecastStatistics: ...
 
 
 class ForecastStatistics(msgspec.Struct, frozen=True):

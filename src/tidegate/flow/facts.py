@@ -16,6 +16,7 @@ from tidegate.domain.usage import Usage
 from tidegate.policy.degradation.answers import Degradation
 from tidegate.policy.degradation.class_health import ClassHealth
 from tidegate.policy.metering.coefficients import Coefficients
+from tidegate.policy.metering.forecast import Forecast
 from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
@@ -24,7 +25,7 @@ from tidegate.policy.resilience.retry_budget import RetryBudget
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.router import Router
 from tidegate.policy.routing.routes import RouteTable
-from tidegate.ports import Denied, Forecast, LimitStore
+from tidegate.ports import Denied, LimitStore
 
 
 class Policies(msgspec.Struct, frozen=True):

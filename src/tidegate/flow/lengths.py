@@ -10,7 +10,7 @@ from tidegate.domain.limits import LimitSubject
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.facts import CallResult
-from tidegate.ports import Forecast
+from tidegate.policy.metering.forecast import Forecast
 
 
 def expected_length(forecast: Forecast | None, subject: LimitSubject, request: ParsedRequest, cap: int | None, *, now: float) -> int | None:

@@ -22,6 +22,7 @@ from tidegate.policy.caching.off import look_up
 from tidegate.policy.degradation.answers import Degradation, HeldAnswer
 from tidegate.policy.degradation.class_health import ClassHealth, ClassSettings
 from tidegate.policy.metering.counter import CounterSource
+from tidegate.policy.metering.forecast import Forecast
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
 from tidegate.policy.metering.pricing import Pricing
@@ -34,7 +35,7 @@ from tidegate.policy.routing.router import ReadFeatures, Router, RouteSettings
 from tidegate.policy.routing.routes import RouteTable
 from tidegate.policy.routing.rules import Rule
 from tidegate.policy.shaping.identity import shape
-from tidegate.ports import CallFailure, Forecast, RuleBook
+from tidegate.ports import CallFailure, RuleBook
 from tidegate.wire.features import read_features
 
 

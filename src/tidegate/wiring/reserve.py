@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tidegate.config.schema_reserve import ReserveMethod, ReserveSection
-from tidegate.policy.metering.forecast import FixedForecast, LearnedForecast
-from tidegate.ports import Forecast
+from tidegate.policy.metering.forecast import FixedForecast, Forecast, LearnedForecast
 
 
 def forecast_of(section: ReserveSection, *, before: Forecast | None = None) -> Forecast:

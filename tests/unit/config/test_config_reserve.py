@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tidegate.config.schema_reserve import ReserveMethod, ReserveSection
 from tidegate.domain.units import ModelName, TenantId
-from tidegate.policy.metering.forecast import FixedForecast, LearnedForecast
-from tidegate.ports import Forecast
+from tidegate.policy.metering.forecast import FixedForecast, Forecast, LearnedForecast
 from tidegate.wiring.reserve import forecast_figures, forecast_of
 
 

@@ -13,6 +13,7 @@ from tidegate.flow.actions import Finish, TruncateStream
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, Event, OutputReached, OutputStarted
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.policy.metering.forecast import Forecast
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
 from tidegate.policy.resilience.retry import RetryPolicy
@@ -28,7 +29,7 @@ CAPPED = CHAT[:-1] + b',"max_tokens":70}'
 EMBEDDING = b'{"model":"m","input":"hi"}'
 
 
-class Listener:
+class Listener(Forecast):
     """A forecast that always expects 50, and remembers what it was asked and told."""
 
     def __init__(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidegate.domain.units import ModelName, TenantId
-from tidegate.policy.metering.forecast import MAX_GROUPS, FixedForecast, LearnedForecast
+from tidegate.policy.metering.forecast import MAX_GROUPS, FixedForecast, Forecast, LearnedForecast
 from tidegate.policy.metering.quantile_sketch import HALF_LIFE_S
-from tidegate.ports import Forecast, ForecastStatistics
+from tidegate.ports import ForecastStatistics
 
 ROUTE = "chat-*"
 MODEL = ModelName("chat-large")
@@ -160,3 +162,23 @@ def test_a_fixed_forecast_learns_nothing() -> None:
         assert expect(forecast, cap=100) == 100
         assert ForecastStatistics(0, 0, 0) == forecast.statistics()
     assert [1024, 4096] == [expect(forecast, cap=4096) for forecast in (constant, cap)]
+
+
+@pytest.mark.parametrize("period", range(2, 9))
+def test_a_group_that_knows_enough_hears_of_every_kind_in_a_row_that_repeats_itself(period: int) -> None:
+    """It is told of one answer in eight, and still of the long ones, if they are more than a tenth, wherever they stand in each round."""
+    forecast = learned()
+    learn(forecast, 10, times=600)
+    for number in range(8_000):
+        learn(forecast, 10 if number % period else 1000, times=1)
+    assert expect(forecast) >= 1000
+
+
+def test_a_group_that_knows_enough_follows_a_change_more_slowly() -> None:
+    """One answer in eight tells it of the change: a hundred longer ones are not a tenth of what it remembers yet, a thousand are."""
+    forecast = learned()
+    learn(forecast, 10, times=1000)
+    learn(forecast, 100, times=100)
+    assert expect(forecast) == 10
+    learn(forecast, 100, times=1000)
+    assert expect(forecast) >= 100
