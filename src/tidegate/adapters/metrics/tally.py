@@ -9,7 +9,7 @@ Called on the request path: one dictionary look-up and a few additions per recor
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate.domain.outcome import Outcome
@@ -37,57 +37,64 @@ PROMPT_BOUNDS: Final[_Bounds] = (50.0, 100.0, 250.0, 500.0, 1e3, 2500.0, 5e3, 1e
 RATIO_BOUNDS: Final[_Bounds] = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0)
 """With the ends of what is healthy (0.2 to 0.8) and of what is alarming (0.1, 1.5)."""
 
-_Seen = list[tuple[str, float, float] | None]
-"""By bucket: trace id, value and instant of its latest observation."""
-
 _EVIDENCE_INDEX: Final = {evidence: index for index, evidence in enumerate(Evidence)}
+
+
+class _Sight:
+    """What an exemplar tells of one record; a bucket of each distribution keeps its latest."""
+
+    __slots__ = ("duration", "ended_at", "overhead", "tpot", "trace_id", "ttft")
+
+    def __init__(self, trace_id: str, duration: float, overhead: float, ended_at: float) -> None:
+        self.trace_id = trace_id
+        self.duration = duration
+        self.overhead = overhead
+        self.ttft = 0.0
+        self.tpot = 0.0
+        self.ended_at = ended_at
+
+
+class _Distribution:
+    """A histogram that grows."""
+
+    __slots__ = ("_bounds", "_counts", "_seen", "_sum")
+
+    def __init__(self, bounds: _Bounds) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._seen: list[_Sight | None] = [None] * (len(bounds) + 1)
+        """By bucket, its latest observation."""
+        self._sum = 0.0
+
+    def add(self, value: float, sight: _Sight | None = None) -> None:
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
+        self._sum += value
+        if sight is not None:
+            self._seen[bucket] = sight
+
+    def histogram(self, value_of: Callable[[_Sight], float] | None = None) -> Histogram:
+        """Show it, with exemplars where `value_of` says which of a record's values is counted here."""
+        exemplars = () if value_of is None else tuple(_exemplar(each, value_of) for each in self._seen)
+        return Histogram(self._bounds, tuple(self._counts), self._sum, exemplars)
 
 
 class _RouteCell:
     """Token counts, cost and distributions of one route."""
 
-    __slots__ = (
-        "cached",
-        "completion",
-        "cost_micro",
-        "duration",
-        "duration_seen",
-        "duration_sum",
-        "overhead",
-        "overhead_seen",
-        "overhead_sum",
-        "prompt",
-        "prompt_size",
-        "ratio",
-        "ratio_sum",
-        "tpot",
-        "tpot_seen",
-        "tpot_sum",
-        "ttft",
-        "ttft_seen",
-        "ttft_sum",
-    )
+    __slots__ = ("cached", "completion", "cost_micro", "duration", "overhead", "prompt", "prompt_size", "ratio", "tpot", "ttft")
 
     def __init__(self) -> None:
         self.prompt = [0] * len(Evidence)
         self.completion = [0] * len(Evidence)
         self.cached = [0] * len(Evidence)
-        self.duration = [0] * (len(DURATION_BOUNDS) + 1)
-        self.ttft = [0] * (len(TTFT_BOUNDS) + 1)
-        self.tpot = [0] * (len(TPOT_BOUNDS) + 1)
-        self.overhead = [0] * (len(OVERHEAD_BOUNDS) + 1)
-        self.duration_seen: _Seen = [None] * len(self.duration)
-        self.ttft_seen: _Seen = [None] * len(self.ttft)
-        self.tpot_seen: _Seen = [None] * len(self.tpot)
-        self.overhead_seen: _Seen = [None] * len(self.overhead)
-        self.prompt_size = [0] * (len(PROMPT_BOUNDS) + 1)
-        self.ratio = [0] * (len(RATIO_BOUNDS) + 1)
+        self.duration = _Distribution(DURATION_BOUNDS)
+        self.ttft = _Distribution(TTFT_BOUNDS)
+        self.tpot = _Distribution(TPOT_BOUNDS)
+        self.overhead = _Distribution(OVERHEAD_BOUNDS)
+        self.prompt_size = _Distribution(PROMPT_BOUNDS)
+        self.ratio = _Distribution(RATIO_BOUNDS)
         self.cost_micro = 0
-        self.duration_sum = 0.0
-        self.ttft_sum = 0.0
-        self.tpot_sum = 0.0
-        self.overhead_sum = 0.0
-        self.ratio_sum = 0.0
 
 
 class _Cell:
@@ -125,43 +132,28 @@ class RecordTally:
             cell = self._cell_of(record)
         cell.count += 1
         route = cell.route
-        trace_id, usage = record.trace_id, record.usage
-        duration = record.duration_s
-        ended_at = record.started_at + duration
-        bucket = bisect_left(DURATION_BOUNDS, duration)
-        route.duration[bucket] += 1
-        route.duration_seen[bucket] = (trace_id, duration, ended_at)
-        route.duration_sum += duration
-        overhead = duration - record.upstream_s
-        overhead = max(overhead, 0.0)
-        bucket = bisect_left(OVERHEAD_BOUNDS, overhead)
-        route.overhead[bucket] += 1
-        route.overhead_seen[bucket] = (trace_id, overhead, ended_at)
-        route.overhead_sum += overhead
-        ttft = record.ttft_s
+        usage, duration, ttft = record.usage, record.duration_s, record.ttft_s
+        overhead = max(duration - record.upstream_s, 0.0)
+        sight = _Sight(record.trace_id, duration, overhead, record.started_at + duration)
+        route.duration.add(duration, sight)
+        route.overhead.add(overhead, sight)
+        prompt_tokens, completion_tokens = usage.prompt_tokens, usage.completion_tokens
         if ttft is not None:
-            bucket = bisect_left(TTFT_BOUNDS, ttft)
-            route.ttft[bucket] += 1
-            route.ttft_seen[bucket] = (trace_id, ttft, ended_at)
-            route.ttft_sum += ttft
-            if usage.completion_tokens > 1:
-                tpot = max(duration - ttft, 0.0) / (usage.completion_tokens - 1)
-                bucket = bisect_left(TPOT_BOUNDS, tpot)
-                route.tpot[bucket] += 1
-                route.tpot_seen[bucket] = (trace_id, tpot, ended_at)
-                route.tpot_sum += tpot
+            sight.ttft = ttft
+            route.ttft.add(ttft, sight)
+            if completion_tokens > 1:
+                sight.tpot = max(duration - ttft, 0.0) / (completion_tokens - 1)
+                route.tpot.add(sight.tpot, sight)
         route.cost_micro += record.cost_micro
-        if usage.prompt_tokens or usage.completion_tokens:
+        if prompt_tokens or completion_tokens:
             evidence = _EVIDENCE_INDEX[record.evidence]
-            route.prompt[evidence] += usage.prompt_tokens
-            route.completion[evidence] += usage.completion_tokens
+            route.prompt[evidence] += prompt_tokens
+            route.completion[evidence] += completion_tokens
             route.cached[evidence] += usage.cached_tokens
-            route.prompt_size[bisect_left(PROMPT_BOUNDS, usage.prompt_tokens)] += 1
+            route.prompt_size.add(float(prompt_tokens))
             # Of whole answers: embeddings have none, and clients that leave cut theirs.
-            if usage.prompt_tokens and usage.completion_tokens and record.evidence is Evidence.REPORTED:
-                ratio = usage.completion_tokens / usage.prompt_tokens
-                route.ratio[bisect_left(RATIO_BOUNDS, ratio)] += 1
-                route.ratio_sum += ratio
+            if prompt_tokens and completion_tokens and record.evidence is Evidence.REPORTED:
+                route.ratio.add(completion_tokens / prompt_tokens)
 
     def statistics(self) -> RequestStatistics:
         return RequestStatistics(
@@ -214,19 +206,16 @@ def _token_tallies(name: str, route: _RouteCell) -> Iterable[TokenTally]:
 
 
 def _histograms(name: str, route: _RouteCell, *, has_exemplars: bool) -> RouteHistograms:
-    def named(seen: _Seen) -> tuple[Exemplar | None, ...]:
-        return _exemplars(seen) if has_exemplars else ()
-
     return RouteHistograms(
         route=name,
-        duration=Histogram(DURATION_BOUNDS, tuple(route.duration), route.duration_sum, named(route.duration_seen)),
-        ttft=Histogram(TTFT_BOUNDS, tuple(route.ttft), route.ttft_sum, named(route.ttft_seen)),
-        tpot=Histogram(TPOT_BOUNDS, tuple(route.tpot), route.tpot_sum, named(route.tpot_seen)),
-        overhead=Histogram(OVERHEAD_BOUNDS, tuple(route.overhead), route.overhead_sum, named(route.overhead_seen)),
-        prompt_tokens=Histogram(PROMPT_BOUNDS, tuple(route.prompt_size), float(sum(route.prompt))),
-        output_ratio=Histogram(RATIO_BOUNDS, tuple(route.ratio), route.ratio_sum),
+        duration=route.duration.histogram((lambda sight: sight.duration) if has_exemplars else None),
+        ttft=route.ttft.histogram((lambda sight: sight.ttft) if has_exemplars else None),
+        tpot=route.tpot.histogram((lambda sight: sight.tpot) if has_exemplars else None),
+        overhead=route.overhead.histogram((lambda sight: sight.overhead) if has_exemplars else None),
+        prompt_tokens=route.prompt_size.histogram(),
+        output_ratio=route.ratio.histogram(),
     )
 
 
-def _exemplars(seen: _Seen) -> tuple[Exemplar | None, ...]:
-    return tuple(None if each is None or not each[0] else Exemplar(*each) for each in seen)
+def _exemplar(sight: _Sight | None, value_of: Callable[[_Sight], float]) -> Exemplar | None:
+    return None if sight is None or not sight.trace_id else Exemplar(sight.trace_id, value_of(sight), sight.ended_at)
