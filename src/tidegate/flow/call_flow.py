@@ -419,20 +419,21 @@ class CallFlow:
         assert self.choice is not None
         since = self._started_at
         self.attempts.append(
-            AttemptRecord(
-                attempt=self._attempt,
-                replica=self.choice.replica.replica,
-                result=result,
-                step="" if self._rung is Rung.FIRST else self._rung.value,
-                model=self.choice.model,
-                status=self._status,
-                upstream_request_id=self._upstream_request_id,
-                connect_s=_after(self._connected_at, since),
-                first_byte_s=_after(self._responded_at, since),
-                first_token_s=_after(self.first_output_at, since),
-                duration_s=now - since,
-                usage=NOTHING_USED if usage is None else usage,
-                began_s=since - self._received_at,
+            AttemptRecord(  # by place, as in `record_of`
+                self._attempt,
+                self.choice.replica.replica,
+                result,
+                "" if self._rung is Rung.FIRST else self._rung.value,  # step
+                self.choice.model,
+                self._status,
+                self._upstream_request_id,
+                _after(self._connected_at, since),
+                _after(self._responded_at, since),  # first_byte_s
+                _after(self.first_output_at, since),  # first_token_s
+                now - since,  # duration_s
+                NOTHING_USED if usage is None else usage,
+                0,  # cost_micro
+                since - self._received_at,  # began_s
             )
         )
 

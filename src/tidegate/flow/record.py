@@ -81,49 +81,58 @@ def record_of(
     choice = call.choice if call is not None else None
     degraded = ended.prepared or (call.degraded if call is not None and ended.status == _OK else None)
     first_output_at = call.first_output_at if call is not None else None
-    return RequestRecord(
-        request_id=facts.request_id,
-        started_at=facts.started_at,
-        operation=facts.operation,
-        outcome=ended.outcome,
-        status=ended.status,
-        duration_s=asked.duration_s,
-        key_id=principal.key_id if principal is not None else "",
-        tenant=principal.tenant if principal is not None else "",
-        user=principal.user if principal is not None else "",
-        tier=principal.tier if principal is not None else "",
-        model=request.model if request is not None else facts.path_argument,
-        route=asked.route,
-        upstream=choice.replica.upstream if choice is not None else "",
-        upstream_model=choice.model if choice is not None else "",
-        stream=request.stream if request is not None else False,
-        error_code=ended.error.code if ended.error is not None else None,
-        cause=cause_of(ended.error, ended.result),
-        ttft_s=first_output_at - asked.received_at if first_output_at is not None else None,
-        upstream_s=sum(attempt.duration_s for attempt in call.attempts) if call is not None else 0.0,
-        usage=use.usage,
-        evidence=use.evidence,
-        reserved_tokens=asked.reserved_tokens,
-        cost_micro=charges.amount_micro,
-        price_version=charges.version,
-        traffic_bytes=_traffic_bytes(call, request, ended.result),
-        prompt_tokens_bound=request.prompt_tokens_bound if request is not None else 0,
-        finish_reason=ended.result.finish_reason if ended.result is not None else None,
-        chunks=call.progress.chunks if call is not None else 0,
-        degraded=degraded,
-        rule=asked.rule,
-        feature=facts.feature,
-        color=facts.color,
-        unbilled=asked.unbilled,
-        confidence="low" if is_low_confidence(degraded) else "",
-        attempts=charges.attempts,
-        trace_id=facts.trace_id,
-        client_retry=facts.client_retry,
-        span_id=facts.span_id,
-        parent_span_id=facts.parent_span_id,
-        sampled=facts.sampled,
-        business_context=facts.business_context,
+    return RequestRecord(  # by place, in the order of its fields: given by name, each of its names is compared with the others
+        facts.request_id,
+        facts.started_at,
+        facts.operation,
+        ended.outcome,
+        ended.status,
+        asked.duration_s,
+        principal.key_id if principal is not None else "",
+        principal.tenant if principal is not None else "",
+        principal.user if principal is not None else "",
+        principal.tier if principal is not None else "",
+        request.model if request is not None else facts.path_argument,
+        asked.route,
+        choice.replica.upstream if choice is not None else "",
+        choice.model if choice is not None else "",  # upstream_model
+        request.stream if request is not None else False,
+        ended.error.code if ended.error is not None else None,
+        cause_of(ended.error, ended.result),
+        first_output_at - asked.received_at if first_output_at is not None else None,  # ttft_s
+        _upstream_s(call),
+        use.usage,
+        use.evidence,
+        asked.reserved_tokens,
+        charges.amount_micro,
+        charges.version,
+        _traffic_bytes(call, request, ended.result),
+        request.prompt_tokens_bound if request is not None else 0,
+        ended.result.finish_reason if ended.result is not None else None,
+        call.progress.chunks if call is not None else 0,
+        degraded,
+        asked.rule,
+        facts.feature,
+        facts.color,
+        asked.unbilled,
+        "low" if is_low_confidence(degraded) else "",  # confidence
+        charges.attempts,
+        facts.trace_id,
+        facts.client_retry,
+        False,  # resumed
+        facts.span_id,
+        facts.parent_span_id,
+        facts.sampled,
+        facts.business_context,
     )
+
+
+def _upstream_s(call: CallFlow | None) -> float:
+    running_s = 0.0
+    if call is not None:
+        for attempt in call.attempts:
+            running_s += attempt.duration_s
+    return running_s
 
 
 def _traffic_bytes(call: CallFlow | None, request: ParsedRequest | None, result: CallResult | None) -> int:
