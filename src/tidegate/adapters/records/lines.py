@@ -33,11 +33,9 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:-]{1,300}")
 _NEVER_TWICE = frozenset({"request_id", "trace_id", "cause"})
 _REMEMBERED: Final = 1024  # models, tenants, keys: the busy ones of a second or so
 _OUR_LONGEST_ID: Final = 32
-_ORDINARY: Final = (
-    "%s info request.finished request_id=%s operation=%s outcome=%s status=%d%s stream=%s duration_ms=%.1f%s upstream_ms=%.1f"
-    " prompt_tokens=%d%s completion_tokens=%d evidence=%s%s%s\n"
-)
-"""Not an f-string: compiled, each of its numbers with a format would cost as much as all of this."""
+_SURELY: Final = 1e-6
+"""From half a tenth: so far from it, a number that was multiplied by ten is rounded as its exact value would be."""
+_LARGEST_SURE: Final = 1e8  # tenths; there the error of a product is 1e-8
 _NEEDS_QUOTES = re.compile(r"""[\s"=\\]""")
 
 _MASK = "****"
@@ -96,29 +94,20 @@ class LogfmtLines:
         if record.error_code is not None or record.cause is not None or record.degraded is not None or len(record.attempts) != 1:
             return self(record.started_at + record.duration_s, "info", REQUEST_FINISHED, request_fields(record))
         usage, reason, ttft_s = record.usage, record.finish_reason, record.ttft_s
-        ttft = "" if ttft_s is None else " ttft_ms=%.1f" % (ttft_s * 1000)
+        ttft = "" if ttft_s is None else f" ttft_ms={_milliseconds(ttft_s)}"
         cached = f" cached_tokens={usage.cached_tokens}" if usage.cached_tokens else ""
         finish = f" finish_reason={self._known.get(reason) or self._text('finish_reason', reason)}" if reason is not None else ""
         color = f" color={self._text('color', record.color)}" if record.color else ""
         trace = f" trace_id={self._unique('trace_id', record.trace_id)}" if record.trace_id else ""
-        duration_s = record.duration_s
-        return _ORDINARY % (
-            self._timestamp(record.started_at + duration_s),
-            self._unique("request_id", record.request_id),
-            record.operation,
-            record.outcome,
-            record.status,
-            self._caller(record) + color,
-            "true" if record.stream else "false",
-            duration_s * 1000,
-            ttft,
-            record.upstream_s * 1000,
-            usage.prompt_tokens,
-            cached,
-            usage.completion_tokens,
-            record.evidence,
-            finish,
-            trace,
+        at, request_id = self._timestamp(record.started_at + record.duration_s), self._unique("request_id", record.request_id)
+        outcome: str = record.outcome  # declared: of texts and whole numbers without a format, compiled code joins a line in one step
+        evidence: str = record.evidence
+        stream = "true" if record.stream else "false"
+        return (
+            f"{at} info request.finished request_id={request_id} operation={record.operation} outcome={outcome} status={record.status}"
+            f"{self._caller(record)}{color} stream={stream} duration_ms={_milliseconds(record.duration_s)}{ttft}"
+            f" upstream_ms={_milliseconds(record.upstream_s)} prompt_tokens={usage.prompt_tokens}{cached}"
+            f" completion_tokens={usage.completion_tokens} evidence={evidence}{finish}{trace}\n"
         )
 
     def _unique(self, key: str, value: str) -> str:
@@ -151,7 +140,23 @@ class LogfmtLines:
         second = int(at)
         if second != self._second:
             self._second, self._stamp = second, timestamp(second)[:-4]
-        return "%s%03dZ" % (self._stamp, int((at - second) * 1000))  # noqa: UP031  see `_ORDINARY`
+        milliseconds = str(1000 + int((at - second) * 1000))
+        return f"{self._stamp}{milliseconds[1:]}Z"
+
+
+def _milliseconds(seconds: float) -> str:
+    """Write with one decimal, as `%.1f` does, at a third of its cost where no tie is near."""
+    milliseconds = seconds * 1000
+    tenths = milliseconds * 10
+    if not 0.0 <= tenths < _LARGEST_SURE:
+        return f"{milliseconds:.1f}"
+    whole = int(tenths)
+    part = tenths - whole - 0.5
+    if -_SURELY < part < _SURELY:
+        return f"{milliseconds:.1f}"
+    if part > 0:
+        whole += 1
+    return f"{whole // 10}.{whole % 10}"
 
 
 def json_line(at: float, level: str, event: str, fields: Mapping[str, Value]) -> str:
