@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.adapters.records.files import LOOK_EVERY_S
 from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
 from tidegate.adapters.records.sink import LogSink
 from tidegate.domain.outcome import Outcome
@@ -109,6 +110,8 @@ def test_a_directory_that_fails_spills_and_comes_back_in_order(tmp_path: Path) -
         wait_until(lambda: recorder.statistics().written == 1)
         shutil.move(tmp_path / "records", tmp_path / "aside")
         (tmp_path / "records").write_text("a file where the directory was")
+        moved_at = time.monotonic()
+        wait_until(lambda: time.monotonic() >= moved_at + LOOK_EVERY_S)
         for number in range(1, 500):
             recorder.record(record(number))
         wait_until(lambda: recorder.statistics().state is RecorderState.SPILLING and recorder.statistics().written == 500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_a_partial_last_line_is_closed_before_the_next(tmp_path: Path) -> None:
 def test_a_file_moved_away_is_not_written_any_more(tmp_path: Path) -> None:
     """After logrotate or a person moved the file, records go to a fresh one of the old name."""
     log = tmp_path / "log.jsonl"
-    file = RotatingFile(log, max_bytes=1000, keep_files=1)
+    file = RotatingFile(log, max_bytes=1000, keep_files=1, look_every_s=0.0)
     file.append(b"one\n")
     log.rename(tmp_path / "elsewhere")
     file.append(b"two\n")
@@ -68,10 +69,56 @@ def test_a_file_moved_away_is_not_written_any_more(tmp_path: Path) -> None:
     assert ((tmp_path / "elsewhere").read_bytes(), log.read_bytes()) == (b"one\n", b"two\n")
 
 
+def test_whether_a_file_was_moved_is_asked_from_time_to_time(tmp_path: Path) -> None:
+    """Until then records go where the file is now, whole and in order, and none is lost."""
+    log = tmp_path / "log.jsonl"
+    file = RotatingFile(log, max_bytes=1000, keep_files=1, look_every_s=3600.0)
+    file.append(b"one\n")
+    log.rename(tmp_path / "elsewhere")
+    file.append(b"two\n")
+    file.close()
+    assert ((tmp_path / "elsewhere").read_bytes(), log.exists()) == (b"one\ntwo\n", False)
+
+
+def test_a_file_that_grew_by_others_is_rotated_when_that_is_seen(tmp_path: Path) -> None:
+    """Its size is what it was when it was last looked at, and what was written since; one that was cut is not rotated for what it had."""
+    log = tmp_path / "log.jsonl"
+    file = RotatingFile(log, max_bytes=10, keep_files=9, look_every_s=0.0)
+    file.append(b"1234\n")
+    log.write_bytes(b"1\n")
+    file.append(b"12345\n")
+    assert log.read_bytes() == b"1\n12345\n"
+    with log.open("ab") as other:
+        other.write(b"x\n")
+    file.append(b"2\n")
+    file.close()
+    assert everything(log) == [b"1", b"12345", b"x", b"2"]
+    assert log.read_bytes() == b"2\n"
+
+
+def test_a_block_that_found_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The part that was written is taken back, whatever the file's size was thought to be."""
+    log = tmp_path / "log.jsonl"
+    file = RotatingFile(log, max_bytes=100_000, keep_files=1, look_every_s=3600.0)
+    file.append(b"one\n")
+    log.write_bytes(b"")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            file.append(b"x" * 20 + b"\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert log.read_bytes() == b""
+    file.append(b"two\n")
+    file.close()
+    assert log.read_bytes() == b"two\n"
+
+
 def test_a_removed_directory_is_made_again(tmp_path: Path) -> None:
     """Removing the directory under a running gateway costs what was in it and nothing after."""
     log = tmp_path / "records" / "log.jsonl"
-    file = RotatingFile(log, max_bytes=1000, keep_files=1)
+    file = RotatingFile(log, max_bytes=1000, keep_files=1, look_every_s=0.0)
     file.append(b"one\n")
     log.unlink()
     log.parent.rmdir()

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from pathlib import Path
 
 REPLAY_BYTES = 262_144
 """Copied at a time from the spill: a bound on memory, large against the cost of a system call."""
+
+LOOK_EVERY_S = 0.1
+"""So long at most are records written to a file that someone moved or removed: to look before each block costs as much as writing it."""
 
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _OWNER_ONLY = 0o600
@@ -20,25 +24,28 @@ _OWNER_ONLY = 0o600
 class RotatingFile:
     """`path`, moved to `path.1`, `path.2` … when it is full; `keep_files` of those are kept."""
 
-    def __init__(self, path: Path, *, max_bytes: int, keep_files: int) -> None:
+    def __init__(self, path: Path, *, max_bytes: int, keep_files: int, look_every_s: float = LOOK_EVERY_S) -> None:
         self.path = path
         self._max_bytes = max_bytes
         self._keep_files = keep_files
+        self._look_every_s = look_every_s
         self._descriptor: int | None = None
+        self._size = 0
+        """Of the file when it was looked at, and what was written since."""
+        self._look_at = 0.0
 
     def append(self, block: bytes, *, rotate: bool = True) -> None:
         """Add whole lines; OSError when they cannot be written."""
         descriptor = self._current()
-        size = os.fstat(descriptor).st_size
-        if rotate and size and size + len(block) > self._max_bytes:
+        if rotate and self._size and self._size + len(block) > self._max_bytes:
             self._rotate()
             descriptor = self._current()
-            size = os.fstat(descriptor).st_size
         try:
-            _write_all(descriptor, block, undo_to=size)
+            _write_all(descriptor, block)
         except OSError:
             self.close()
             raise
+        self._size += len(block)
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -46,9 +53,14 @@ class RotatingFile:
             self._descriptor = None
 
     def _current(self) -> int:
-        """Give a descriptor of the file that `path` names now: an operator may have moved or removed it."""
+        """Give a descriptor of the file that `path` names, or named a moment ago: an operator may have moved or removed it."""
+        now = time.monotonic()
         if self._descriptor is not None:
+            if now < self._look_at:
+                return self._descriptor
+            self._look_at = now + self._look_every_s
             opened = os.fstat(self._descriptor)
+            self._size = opened.st_size
             try:
                 named = self.path.stat()
             except OSError:
@@ -64,6 +76,8 @@ class RotatingFile:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+        self._look_at = now + self._look_every_s
         return descriptor
 
     def _rotate(self) -> None:
@@ -141,7 +155,7 @@ class SpillFile:
         if self._size + len(block) > self._max_bytes:
             return False
         descriptor = self._open()
-        _write_all(descriptor, block, undo_to=self._size)
+        _write_all(descriptor, block)
         self._size += len(block)
         return True
 
@@ -179,20 +193,20 @@ class SpillFile:
         return self._descriptor
 
 
-def _write_all(descriptor: int, block: bytes, *, undo_to: int) -> None:
-    view = memoryview(block)
-    written = 0
+def _write_all(descriptor: int, block: bytes) -> None:
+    written = os.write(descriptor, block)
     try:
         while written < len(block):
-            written += os.write(descriptor, view[written:])
+            written += os.write(descriptor, block[written:])
     except OSError:
-        _truncate(descriptor, undo_to)
+        _cut_off(descriptor, written)
         raise
 
 
-def _truncate(descriptor: int, size: int) -> None:
+def _cut_off(descriptor: int, written: int) -> None:
+    """Take back the first part of a block whose rest found no room."""
     try:
-        os.ftruncate(descriptor, size)
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
     except OSError:
         return  # not a plain file; the caller's own error is the one to report
 
@@ -200,7 +214,7 @@ def _truncate(descriptor: int, size: int) -> None:
 def _start_on_fresh_line(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
-        _write_all(descriptor, b"\n", undo_to=size)
+        _write_all(descriptor, b"\n")
 
 
 def _cut_partial_line(descriptor: int) -> int:

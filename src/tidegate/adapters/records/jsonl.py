@@ -26,10 +26,11 @@ from tidegate.wire.masking import Masker
 
 INTERVAL_S = 0.05
 """Longest time a record waits for the thread when all is well."""
-WAKE_AT = 32
+WAKE_AT = 64
 """Waiting records that wake the thread early, so that a burst does not make one long write."""
-BATCH = 64
-"""Records encoded at a time: about half a millisecond of the interpreter's lock, which the event loop needs too."""
+BATCH = 96
+"""Records encoded at a time: about half a millisecond of the interpreter's lock, which the event loop needs too. Above `WAKE_AT`, so
+that what comes while the thread wakes is written with the others."""
 RETRY_S = 1.0
 """Time between two tries of a file that failed."""
 JOIN_S = 5.0
@@ -83,7 +84,9 @@ class JsonLinesRecorder:
         self._line = line_format(log_format)
         self._request_line = request_format(log_format)
         self._clock = clock
-        self._wake = threading.Event()
+        self._bell = threading.Lock()
+        """Held while nobody wants the thread. A bare lock: an `Event` is three of them, in Python, at each wake-up."""
+        self._bell.acquire()
         self._closing = False
         self._writer = threading.Thread(target=self._run, name=f"recorder-{worker}", daemon=True)
         self._encoder = msgspec.json.Encoder()
@@ -115,12 +118,12 @@ class JsonLinesRecorder:
             return
         queue.append(record)
         if waiting == WAKE_AT:
-            self._wake.set()
+            self._ring()
 
     def close(self, *, deadline_s: float = JOIN_S) -> bool:
         """Write what waits, then stop; False when that took longer than `deadline_s` and records were left behind. Blocks."""
         self._closing = True
-        self._wake.set()
+        self._ring()
         if self._writer.ident is None:
             return not self._queue
         self._writer.join(deadline_s)
@@ -136,6 +139,13 @@ class JsonLinesRecorder:
             log_lines_dropped=self._sink.dropped_lines,
         )
 
+    def _ring(self) -> None:
+        """Wake the thread. `record` and `close` may do so at once, and then one of them finds it done."""
+        try:
+            self._bell.release()
+        except RuntimeError:
+            return
+
     def __repr__(self) -> str:
         return f"JsonLinesRecorder({self._log.path}, state={self._state}, queued={len(self._queue)}, dropped={self._refused + self._lost})"
 
@@ -149,8 +159,7 @@ class JsonLinesRecorder:
         if self._spill.pending_bytes:
             self._tell("info", "records.spill_found", {"spill": str(self._spill.path), "bytes": self._spill.pending_bytes})
         while not self._closing:
-            self._wake.wait(INTERVAL_S)
-            self._wake.clear()
+            self._bell.acquire(timeout=INTERVAL_S)
             self._round()
         self._retry_at = 0.0  # the last round tries everything once more
         self._round()

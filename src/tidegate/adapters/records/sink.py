@@ -20,6 +20,8 @@ class LogSink:
 
     def __init__(self, descriptor: int = 2) -> None:
         self._descriptor = descriptor
+        self._room = select.poll()
+        self._room.register(descriptor, select.POLLOUT)
         self.dropped_lines = 0
 
     def write(self, lines: Iterable[str]) -> None:
@@ -38,9 +40,7 @@ class LogSink:
 
     def _write_piece(self, piece: list[bytes]) -> None:
         try:
-            writable = select.poll()
-            writable.register(self._descriptor, select.POLLOUT)
-            if writable.poll(0):
+            if self._room.poll(0):
                 os.write(self._descriptor, b"".join(piece))
                 return
         except OSError:
