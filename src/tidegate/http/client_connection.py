@@ -119,9 +119,13 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, pool: Owner, loop: asyncio.AbstractEventLoop, outbox: Outbox | None = None) -> None:
         """`outbox` is where requests wait for the end of the turn; one of its own if it is left out."""
+        # Compiled, attributes lie in this order; those that each chunk needs come first, so that they share a line of the cache.
+        self._between_chunks = False
+        """The parser stands between two chunks."""
+        self._receiver: CallReceiver = SILENCE
+        self._outbox = outbox if outbox is not None else Outbox(loop)
         self._pool = pool
         self._loop = loop
-        self._outbox = outbox if outbox is not None else Outbox(loop)
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._parse: Callable[[bytes], None] | None = None
@@ -129,7 +133,6 @@ class Connection(asyncio.Protocol):
         self._feed: Callable[[bytes], None] | None = None
         """Set only while an answer may come."""
         self._call: Call | None = None
-        self._receiver: CallReceiver = SILENCE
         self._phase = _HEAD
         self._headers: list[tuple[bytes, bytes]] = []
         self._interim = False
@@ -139,8 +142,6 @@ class Connection(asyncio.Protocol):
         """Body bytes came in this read."""
         self._chunk_ended = False
         """What the parser noticed last is the end of a chunk."""
-        self._between_chunks = False
-        """The parser stands between two chunks."""
         self._counted = 0
         """Bytes of the head so far, then bytes since the last piece of body."""
         self.refusal: CallFailure | None = None

@@ -57,7 +57,7 @@ def framed(content: bytes) -> bytes:
     """Make a chunk of this content, which is not empty."""
     size = len(content)
     line = _SIZE_LINES[size] if size < _ORDINARY_BYTES else b"%x\r\n" % size
-    return b"".join((line, content, b"\r\n"))
+    return line + content + b"\r\n"
 
 
 def content_of_chunk(piece: bytes) -> bytes:

@@ -64,9 +64,9 @@ class ServerExchange:
     )
 
     def __init__(self, connection: ServerConnection, facts: RequestFacts) -> None:
-        self.head: RequestHead = facts.head
         self._connection: ServerConnection | None = connection
         self._framing = _UNDECIDED
+        self.head: RequestHead = facts.head
         self._http_1_0 = facts.http_1_0
         self.closing = not facts.keep_alive
         """The connection closes after this response."""

@@ -57,7 +57,7 @@ def parse_event(event_bytes: bytes, *, first: bool = False) -> ServerSentEvent:
 
 def split_events(whole: bytes) -> list[bytes]:
     """Cut bytes that end at an event's end (as `EventSplitter.feed` gives them) into the single events."""
-    if b"\r" not in whole and b"\n\n\n" not in whole and not whole.startswith(b"\n"):  # no empty events: as nearly always, and far quicker
+    if whole.find(b"\r") < 0 and whole.find(b"\n\n\n") < 0 and not whole.startswith(b"\n"):  # no empty events, as nearly always
         return [event + b"\n\n" for event in whole.split(b"\n\n")[:-1]]
     events: list[bytes] = []
     start = 0
@@ -90,7 +90,7 @@ class EventSplitter:
         """Take a chunk; give every event that is now complete, byte for byte."""
         if self.overflowed:
             return b""
-        self._has_cr = self._has_cr or b"\r" in chunk
+        self._has_cr = self._has_cr or chunk.find(b"\r") >= 0
         tail = self._tail
         if not tail and not self._has_cr and chunk.endswith(b"\n\n"):
             return chunk

@@ -3,6 +3,8 @@
 An engine writes the same bytes around each piece of text. So an event that begins and ends like one which the decoder has read, and between
 has nothing that JSON escapes or forbids, says the same with another text, and need not be decoded. (Nor does the decoder ask whether a text
 that it skips is UTF-8.) A property test holds what follows from a stencil against what follows without.
+
+Bound: a stencil keeps at most what is around the texts of two events of `_LONGEST_EVENT` bytes.
 """
 
 from __future__ import annotations
@@ -10,8 +12,17 @@ from __future__ import annotations
 from typing import Final
 
 NO_MATCH: Final = -1
-_SPECIAL: Final = bytes([*range(0x20), *b'"\\'])
+
+_SPACE: Final = 0x20
+_QUOTE: Final = 0x22
+_BACKSLASH: Final = 0x5C
+_SPECIAL: Final = bytes([*range(_SPACE), _QUOTE, _BACKSLASH])
 """What cannot stand in a JSON string as it is (RFC 8259, section 7)."""
+
+_LONGEST_TEXT: Final = 64
+"""Longer ones are left to the decoder, which is quicker over many bytes."""
+
+_LONGEST_EVENT: Final = 4096
 
 
 class Stencil:
@@ -22,39 +33,44 @@ class Stencil:
     def __init__(self, event: bytes, relayed: bytes, text: bytes, *, shortest: int, short_bytes: int) -> None:
         self._before, self._after = _around(event, text)
         self._around = len(self._before) + len(self._after)
-        self._relayed_before, self._relayed_after = _around(relayed, text)
-        self._verbatim = event == relayed
         self._shortest = shortest
+        self._verbatim = event == relayed
         self._short_bytes = short_bytes
+        self._relayed_before, self._relayed_after = (self._before, self._after) if self._verbatim else _around(relayed, text)
 
     def measure(self, event: bytes) -> int:
         """Give the bytes of text that an event of this shape counts for; `NO_MATCH` for any other."""
         size = len(event) - self._around
-        if size < 0 or not event.startswith(self._before) or not event.endswith(self._after):
+        if size < 0 or size > _LONGEST_TEXT or not event.startswith(self._before) or not event.endswith(self._after):
             return NO_MATCH
-        if len(self._text_of(event).translate(None, _SPECIAL)) != size:
-            return NO_MATCH
+        at = len(self._before)
+        end = at + size
+        while at < end:
+            byte = event[at]
+            if byte < _SPACE or byte in (_QUOTE, _BACKSLASH):
+                return NO_MATCH
+            at += 1
         return size if size >= self._shortest else self._short_bytes
 
     def relay(self, event: bytes) -> bytes:
         """Give what is relayed of an event that has this shape."""
-        return event if self._verbatim else self._relayed_before + self._text_of(event) + self._relayed_after
-
-    def _text_of(self, event: bytes) -> bytes:
-        return event[len(self._before) : len(event) - len(self._after)]
+        if self._verbatim:
+            return event
+        return self._relayed_before + event[len(self._before) : len(event) - len(self._after)] + self._relayed_after
 
 
 def is_plain(text: bytes) -> bool:
-    """Say whether this JSON value is a string that stands for itself."""
-    return b'"%b"' % text.translate(None, _SPECIAL) == text
+    """Say whether this JSON value is a string that stands for itself, and not too long for a stencil."""
+    return len(text) - 2 <= _LONGEST_TEXT and b'"%b"' % text.translate(None, _SPECIAL) == text
 
 
 def cut_stencil(event: bytes, relayed: bytes, text: bytes, *, shortest: int, short_bytes: int) -> Stencil | None:
-    """Make a stencil of an event, what is relayed of it, and the plain string with its text; None unless that is found once.
+    """Make a stencil of an event, what is relayed of it, and the plain string with its text.
 
-    A text of fewer than `shortest` bytes counts for `short_bytes`, any other for its own.
+    None if the event is too long to keep, or it is not certain where its text is. A text of fewer than `shortest` bytes counts for
+    `short_bytes`, any other for its own.
     """
-    if event.count(text) != 1 or relayed.count(text) != 1:
+    if len(event) > _LONGEST_EVENT or event.count(text) != 1 or relayed.count(text) != 1:
         return None
     return Stencil(event, relayed, text, shortest=shortest, short_bytes=short_bytes)
 

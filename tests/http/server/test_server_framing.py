@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import BodyTooLarge, InvalidHttp
-from tidegate.http.framing import MAX_EXTENSION_BYTES, MAX_TRAILER_BYTES, ChunkedReader, LengthReader
+from tidegate.http.framing import MAX_EXTENSION_BYTES, MAX_TRAILER_BYTES, ChunkedReader, LengthReader, content_of_chunk, framed
 from tidegate.http.server import ServerLimits
 from tidegate.testing.raw_http import RecordingApplication, raw_client, serving
 
@@ -294,3 +294,38 @@ def test_law_any_split_of_a_pipelined_stream_gives_the_same_exchanges(pairs: lis
         assert [recorded.events for recorded in application.exchanges] == [["body_received"]] * len(pairs)
 
     uvloop.run(main())
+
+
+@pytest.mark.parametrize("size", [1, 9, 10, 15, 16, 255, 256, 1015, 1016, 1023, 1024, 4096])
+def test_a_chunk_is_framed_and_unframed(size: int) -> None:
+    """Expected the size in plain hexadecimal; to be read again, in either case of letters, where it is no longer than most."""
+    content = b"x" * size
+    chunk = framed(content)
+    assert chunk == b"%x\r\n%b\r\n" % (size, content)
+    expected = content if len(chunk) < 1024 else b""
+    assert content_of_chunk(chunk) == content_of_chunk(b"%X\r\n%b\r\n" % (size, content)) == expected
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"",
+        b"\r\n",
+        b"0\r\n\r\n",
+        b"1\r\n\r\n",
+        b"2\r\nx\r\n",
+        b"1\r\nxy\r\n",
+        b"1\r\nx\r\n1",
+        b"1\r\nx\n\n",
+        b"1\nxyz\r\n",
+        b"01\r\nx\r\n",
+        b"+1\r\nx\r\n",
+        b"1;e\r\nx\r\n",
+        b"1 \r\nx\r\n",
+        b"g\r\n" + b"x" * 16 + b"\r\n",
+        b"0x1\r\nx\r\n",
+    ],
+)
+def test_what_is_not_one_ordinary_chunk_gives_nothing(piece: bytes) -> None:
+    """Expected everything unusual to be left to the parser."""
+    assert content_of_chunk(piece) == b""
