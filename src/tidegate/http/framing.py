@@ -4,6 +4,8 @@ Both readers take pieces as they come off the socket, split anywhere, and give t
 follows the body: `feed` says where it stopped. A chunked body is refused rather than repaired: sizes are plain hexadecimal,
 every line ends in CR LF, nothing stands between a chunk and its CR LF. (llhttp decodes chunks as strictly, but through
 httptools cannot say at which byte a body ended, which pipelining must know.)
+
+`framed` writes a chunk, and `content_of_chunk` reads one that is written as nearly all are; their size lines come from one table.
 """
 
 from __future__ import annotations
