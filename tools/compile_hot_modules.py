@@ -56,6 +56,7 @@ HOT = {
     ),
     "gateway": ("alarms", "attempt", "authenticate", "calibration", "endpoints", "gateway", "request_context", "request_driver"),
     "http": (
+        "answer_memory",
         "client",
         "client_call",
         "client_connection",
@@ -84,6 +85,7 @@ MESSAGES = {
     "gateway/endpoints": ("Endpoint",),
     "gateway/services": (),
     "gateway/request_context": (),
+    "http/answer_memory": (),
     "http/head_memory": (),
     "http/request_head": ("RequestFacts", "_Line"),
     "policy/metering/estimate": ("Estimate",),

@@ -32,6 +32,7 @@ from typing import Any
 
 import msgspec
 
+from tidegate.http.answer_memory import MAX_HEAD_BYTES, AnswerMemory
 from tidegate.http.client_call import Call
 from tidegate.http.client_connect import Dialer
 from tidegate.http.client_connection import Connection
@@ -121,6 +122,8 @@ class UpstreamPool:
         self._dialer = Dialer(
             origin, proxy, ssl_context=ssl_context if tls else None, book=self._book, timeout_s=settings.connect_timeout_s
         )
+        # A head of theirs is too short to be over the bound, whatever else is counted to it.
+        self._answers = AnswerMemory() if self.max_head_bytes >= 2 * MAX_HEAD_BYTES else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outbox: Outbox | None = None
         self._connections: set[Connection] = set()
@@ -237,7 +240,7 @@ class UpstreamPool:
 
     def _dial(self, call: Call | None) -> asyncio.Task[CallFailure | None]:
         loop = self._running_loop()
-        connection = Connection(self, loop, self._outbox)
+        connection = Connection(self, loop, self._outbox, self._answers)
         task = loop.create_task(self._dialer.dial(connection), name=f"connect {self.label}")
         self._dials[task] = Dial(connection, call)
         task.add_done_callback(self._dial_ended)

@@ -33,6 +33,7 @@ from typing import Final, Protocol, cast
 import httptools
 
 from tidegate.domain.units import Headers
+from tidegate.http.answer_memory import STATUS, AnswerMemory
 from tidegate.http.client_call import SILENCE, Call, CallOwner, Silence
 from tidegate.http.framing import content_of_chunk
 from tidegate.http.outbox import Outbox
@@ -91,6 +92,7 @@ class Connection(asyncio.Protocol):
     """An open connection; the event loop and the parser call it."""
 
     __slots__ = (
+        "_answers",
         "_between_chunks",
         "_call",
         "_chunk_ended",
@@ -117,8 +119,10 @@ class Connection(asyncio.Protocol):
         "used",
     )
 
-    def __init__(self, pool: Owner, loop: asyncio.AbstractEventLoop, outbox: Outbox | None = None) -> None:
-        """`outbox` is where requests wait for the end of the turn; one of its own if it is left out."""
+    def __init__(
+        self, pool: Owner, loop: asyncio.AbstractEventLoop, outbox: Outbox | None = None, answers: AnswerMemory | None = None
+    ) -> None:
+        """`outbox` is where requests wait for the end of the turn (default: one of its own); `answers` knows heads that came before."""
         # Compiled, attributes lie in this order; those that each chunk needs come first, so that they share a line of the cache.
         self._between_chunks = False
         """The parser stands between two chunks."""
@@ -126,6 +130,7 @@ class Connection(asyncio.Protocol):
         self._outbox = outbox if outbox is not None else Outbox(loop)
         self._pool = pool
         self._loop = loop
+        self._answers = answers
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._parse: Callable[[bytes], None] | None = None
@@ -286,17 +291,9 @@ class Connection(asyncio.Protocol):
             self._interim = True
             return
         headers = tuple(self._headers)
-        self._keeps_alive = parser.should_keep_alive()
-        self._until_close = not self._keeps_alive and status not in _BODILESS and ends_with_connection(headers)
-        self._feed = self._parse
-        self._counted = -self._counted  # so that this read, counted when it is through, does not count against the body's framing
-        self._phase = _BODY
-        receiver = self._receiver
-        if call.is_head:
-            self._phase = _COMPLETE
-            self._receiver = _NO_BODY
-        call.head = call.body = b""
-        receiver.response_started(status, headers)
+        keeps_alive = parser.should_keep_alive()
+        self._until_close = not keeps_alive and status not in _BODILESS and ends_with_connection(headers)
+        self._start_answer(call, status, headers, keeps_alive=keeps_alive)
 
     def on_body(self, body: bytes) -> None:
         self._flowing = True
@@ -318,10 +315,34 @@ class Connection(asyncio.Protocol):
 
     # ── what follows from it ─────────────────────────────────────────────────
 
+    def _start_answer(self, call: Call, status: int, headers: Headers, *, keeps_alive: bool) -> None:
+        self._keeps_alive = keeps_alive
+        self._feed = self._parse
+        self._counted = -self._counted  # so that this read, counted when it is through, does not count against the body's framing
+        self._phase = _BODY
+        receiver = self._receiver
+        if call.is_head:
+            self._phase = _COMPLETE
+            self._receiver = _NO_BODY
+        call.head = call.body = b""
+        receiver.response_started(status, headers)
+
     def _feed_head(self, data: bytes) -> None:
+        """Take a read that came while the head was not complete, with luck the whole answer."""
+        call = self._call
+        answers = self._answers if self._counted == 0 and call is not None and not call.is_head else None
+        whole = answers.read(data) if answers is not None else None
+        if whole is not None and call is not None:
+            self._until_close = False
+            self._start_answer(call, STATUS, whole.headers, keeps_alive=whole.keeps_alive)
+            self._receiver.response_chunk(whole.body)
+            self._phase = _COMPLETE
+            return
         self._counted += len(data)
         if self._parse is not None:
             self._parse(data)
+        if answers is not None and self._phase is _COMPLETE:
+            answers.learn(data, tuple(self._headers), keeps_alive=self._keeps_alive)
 
     def _check_head(self, status: int) -> None:
         if self._counted > self._pool.max_head_bytes and head_bytes(self._headers) > self._pool.max_head_bytes:

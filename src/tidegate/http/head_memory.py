@@ -22,7 +22,7 @@ MAX_HEAD_BYTES: Final = 2_048
 MAX_FIELDS: Final = 48
 """With these three at worst some 6 MB are kept, and 2 KB of each head that SDKs send."""
 
-_LENGTH: Final = b"content-length"
+LENGTH: Final = b"content-length"
 _CAPITALISED_LENGTH: Final = b"\r\nContent-Length: "
 _LOWER_CASE_LENGTH: Final = b"\r\ncontent-length: "
 _OF_ONE_REQUEST: Final = frozenset((b"traceparent", b"x-request-id", b"idempotency-key", b"last-event-id"))
@@ -49,7 +49,7 @@ class HeadMemory:
 
     def read(self, raw: bytes, peer: str) -> RequestFacts:
         """Read a head: all bytes from the request line to the empty line. Raises what `HeadReader.read` raises."""
-        at = _length_at(raw) if len(raw) <= MAX_HEAD_BYTES else 0
+        at = length_at(raw) if len(raw) <= MAX_HEAD_BYTES else 0
         if not at:
             return self._reader.read(raw, peer)
         end = raw.find(b"\r", at)
@@ -62,7 +62,7 @@ class HeadMemory:
             facts = self._reader.read(raw, peer)
             self._remember(rest, at, facts, digits)
             return facts
-        facts, head, length = known.facts, known.facts.head, ((_LENGTH, digits),)
+        facts, head, length = known.facts, known.facts.head, ((LENGTH, digits),)
         return RequestFacts(
             RequestHead(head.method, head.path, head.query, known.before + length + known.after, peer, head.notes),
             int(digits),
@@ -73,7 +73,7 @@ class HeadMemory:
         )
 
     def _remember(self, rest: bytes, at: int, facts: RequestFacts, digits: bytes) -> None:
-        fields, length = facts.head.headers, (_LENGTH, digits)
+        fields, length = facts.head.headers, (LENGTH, digits)
         if length not in fields or len(fields) > MAX_FIELDS or not _OF_ONE_REQUEST.isdisjoint([name for name, _ in fields]):
             return
         if len(self._known) >= CAPACITY:
@@ -82,7 +82,7 @@ class HeadMemory:
         self._known[rest] = _Known(at, facts, fields[:place], fields[place + 1 :])
 
 
-def _length_at(raw: bytes) -> int:
+def length_at(raw: bytes) -> int:
     """Give where the digits of an ordinary content-length begin; 0: there is none."""
     at = raw.find(_CAPITALISED_LENGTH)
     if at < 0:
