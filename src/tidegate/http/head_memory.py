@@ -22,6 +22,9 @@ MAX_HEAD_BYTES: Final = 2_048
 MAX_FIELDS: Final = 48
 """With these three at worst some 6 MB are kept, and 2 KB of each head that SDKs send."""
 
+REST: Final = 16
+"""Where heads do not come again, one in so many is remembered: some proxies write something of its own into each."""
+
 LENGTH: Final = b"content-length"
 _CAPITALISED_LENGTH: Final = b"\r\nContent-Length: "
 _LOWER_CASE_LENGTH: Final = b"\r\ncontent-length: "
@@ -41,11 +44,13 @@ class _Known(msgspec.Struct, frozen=True):
 class HeadMemory:
     """One serves a whole server."""
 
-    __slots__ = ("_known", "_reader")
+    __slots__ = ("_credit", "_known", "_reader")
 
     def __init__(self) -> None:
         self._reader = HeadReader()
         self._known: dict[bytes, _Known] = {}
+        self._credit = CAPACITY
+        """Heads that may be remembered before one must have come again; at most as many as there is room for."""
 
     def read(self, raw: bytes, peer: str) -> RequestFacts:
         """Read a head: all bytes from the request line to the empty line. Raises what `HeadReader.read` raises."""
@@ -62,6 +67,8 @@ class HeadMemory:
             facts = self._reader.read(raw, peer)
             self._remember(rest, at, facts, digits)
             return facts
+        if self._credit < CAPACITY:
+            self._credit = max(self._credit, 0) + 1
         facts, head, length = known.facts, known.facts.head, ((LENGTH, digits),)
         return RequestFacts(
             RequestHead(head.method, head.path, head.query, known.before + length + known.after, peer, head.notes),
@@ -73,6 +80,9 @@ class HeadMemory:
         )
 
     def _remember(self, rest: bytes, at: int, facts: RequestFacts, digits: bytes) -> None:
+        self._credit -= 1
+        if self._credit < 0 and self._credit % REST:
+            return
         fields, length = facts.head.headers, (LENGTH, digits)
         if length not in fields or len(fields) > MAX_FIELDS or not _OF_ONE_REQUEST.isdisjoint([name for name, _ in fields]):
             return

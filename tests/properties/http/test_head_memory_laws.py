@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.errors import TidegateError
-from tidegate.http.head_memory import CAPACITY, MAX_FIELDS, MAX_HEAD_BYTES, HeadMemory
+from tidegate.http.head_memory import CAPACITY, MAX_FIELDS, MAX_HEAD_BYTES, REST, HeadMemory
 from tidegate.http.request_head import HeadReader, RequestFacts
 
 PEER = "127.0.0.1:1"
@@ -165,15 +165,31 @@ def test_a_head_out_of_the_ordinary_is_not_remembered(head: bytes) -> None:
     assert memory.read(head % b"5", PEER).head.notes.derived is None
 
 
+def is_known(memory: HeadMemory, number: int) -> bool:
+    """Say whether the head of this number came before; it has by now."""
+    notes = memory.read(b"POST /%d HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n" % number, PEER).head.notes
+    known, notes.derived = notes.derived is not None, number
+    return known
+
+
 def test_a_full_memory_forgets_everything() -> None:
     """So what clients send has no say in what stays."""
     memory = HeadMemory()
-    for number in range(CAPACITY + 1):
-        memory.read(b"POST /%d HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n" % number, PEER).head.notes.derived = number
+    for number in range(CAPACITY):
+        assert not is_known(memory, number)
+    assert is_known(memory, 0)
+    assert not is_known(memory, CAPACITY)
 
-    noted = [
-        memory.read(b"POST /%d HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\r\n" % number, PEER).head.notes.derived
-        for number in (CAPACITY, 0)
-    ]
+    assert [True, False] == [is_known(memory, CAPACITY), is_known(memory, 0)]
 
-    assert [CAPACITY, None] == noted
+
+def test_heads_that_never_come_again_are_seldom_remembered() -> None:
+    """Once as many as there is room for were of no use, only one in some; one that is known ends that."""
+    memory = HeadMemory()
+    for number in range(CAPACITY + 4 * REST):
+        assert not is_known(memory, number)
+
+    later = [is_known(memory, number) for number in range(CAPACITY, CAPACITY + 4 * REST) if number % REST == REST - 1]
+    fresh = [is_known(memory, CAPACITY + 4 * REST), is_known(memory, CAPACITY + 4 * REST)]
+
+    assert ([True] * 4, [False, True]) == (later, fresh)
