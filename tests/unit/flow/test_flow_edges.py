@@ -12,12 +12,12 @@ from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import FailureScope, Replica, Route, Target, UpstreamFailure
-from tidegate.errors import InternalError, RateLimited
+from tidegate.errors import InternalError, InvalidJson, RateLimited
 from tidegate.flow.actions import Answer, Finish, Relay, SendError
 from tidegate.flow.call_flow import CallFlow
-from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, DriverFailed, OutputStarted
+from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, BodyRefused, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
-from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began
+from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began, unavailable
 from tidegate.flow.outcomes import outcome_of_refusal
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
@@ -74,6 +74,33 @@ def test_a_fault_of_the_driver_ends_the_request_with_a_plain_500() -> None:
     assert isinstance(send.error, InternalError)
     assert isinstance(finish, Finish)
     assert finish.record.outcome is Outcome.FAILED_INTERNAL
+
+
+def test_a_body_is_refused_once_and_only_while_it_is_awaited() -> None:
+    """What the driver says too early or too late changes nothing."""
+    flow, refused = _flow(_policies()), BodyRefused(InvalidJson("no"))
+    flow.begin(now=0.0)
+    assert flow.receive(refused, now=0.0) == []
+    flow.receive(Authenticated(PRINCIPAL), now=0.0)
+    send, finish = flow.receive(refused, now=0.0)
+    assert isinstance(send, SendError)
+    assert send.error == refused.error
+    assert isinstance(finish, Finish)
+    assert finish.record.outcome is Outcome.REJECTED_INVALID
+    assert flow.receive(refused, now=0.0) == []
+
+
+def test_errors_are_values() -> None:
+    """Two that say the same are one in a set."""
+    assert {InvalidJson("no")} == {InvalidJson("no"), InvalidJson("no")}
+    assert InvalidJson("no") != InvalidJson("yes")
+
+
+def test_an_upstream_without_replicas_is_named_itself() -> None:
+    """Where no replica can be given a reason, the upstream is."""
+    fleet, route = _policies().fleet, Route("m", (Target(UpstreamName("nowhere")),))
+    failure = unavailable(fleet, route, ModelName("m"), now=0.0)
+    assert "nowhere: " in failure.message
 
 
 def test_flows_show_where_they_stand() -> None:

@@ -93,6 +93,18 @@ def test_requests_are_refused_with_the_true_wait() -> None:
     assert store.statistics(now=10.0).rules[1] == RuleStatistics("key-requests", denied=1)
 
 
+def test_of_several_limits_on_requests_the_scarcest_is_shown_and_the_first_of_equals_refuses() -> None:
+    """One that has more left, or that refuses no longer, changes nothing of what is said."""
+    store = limiter(rule("a", Resource.REQUESTS, 1), rule("b", Resource.REQUESTS, 1), rule("wide", Resource.REQUESTS, 9))
+    requests = store.state(SUBJECT, NONE, now=0.0).requests
+    assert requests is not None
+    assert ("a", 1) == (requests.rule, requests.remaining)
+    admit(store, NONE)
+    refused = store.admit(SUBJECT, NONE, now=0.0)
+    assert isinstance(refused, Denied)
+    assert refused.rule == "a"
+
+
 def test_a_refusal_consumes_nothing_anywhere() -> None:
     """A call refused by its tokens gives its request and its place back."""
     store = limiter()

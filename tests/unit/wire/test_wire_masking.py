@@ -59,6 +59,12 @@ def test_what_only_looks_like_it_is_left(text: str) -> None:
     assert text == Masker().mask(text)
 
 
+@pytest.mark.parametrize("text", ["so " * 700 + ", {}", "so, " + "so " * 700 + "{}"])
+def test_a_long_text_is_cut_where_it_can_be(text: str) -> None:
+    """A place to cut may be further away than a piece is long, or nowhere: all of the text is searched."""
+    assert text.format("[key]") == Masker().mask(text.format(f"sk-{KEY}"))
+
+
 def test_further_patterns_mask_under_their_names() -> None:
     """Patterns of the user's own come after the built-in ones; several may have one name."""
     masker = Masker([MaskPattern("staff", r"E-\d{6}"), MaskPattern("room", r"\bRoom [A-Z]?\d+"), MaskPattern("room", r"#[\d.]{2,}")])
