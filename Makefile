@@ -41,7 +41,9 @@ serve: $(VENV)/installed-up $(if $(PURE),,$(VENV)/compiled)
 
 # The sans-I/O half is covered to the last branch; the adapters and drivers are tested against the real thing instead.
 # With ARGS (some tests only) coverage says nothing and is left out. pytest's closing line is repeated at the end. Two processes, each with whole
-# files: the end-to-end half mostly waits while the other half computes.
+# files: the end-to-end half mostly waits while the other half computes (tests/conftest.py). Byte code is kept even where the environment says
+# otherwise: some hundred processes are started, and each would compile what it imports.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/installed-test
 	@{ $(BIN)/python -m pytest -m "not soak" $(if $(ARGS),,-n 2 --dist loadfile --cov --cov-report=) $(ARGS); echo $$? > $(VENV)/test-status; } | tee $(VENV)/test-output
 	@exit $$(cat $(VENV)/test-status)
@@ -60,7 +62,7 @@ bench: $(VENV)/installed-test
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: $(VENV)/installed-test
-	@$(BIN)/python -m pytest -m soak --timeout=1800 $(ARGS)
+	@$(BIN)/python -m pytest -m "soak or hypothesis" --hypothesis-profile=soak --timeout=1800 $(ARGS)
 
 docs: $(VENV)/installed-up
 	@$(BIN)/python -m tidegate.config.reference docs/reference
