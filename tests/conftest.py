@@ -1,0 +1,69 @@
+"""How the suite keeps within five minutes on two cores: where coverage looks, which process runs what, how laws are drawn."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+TRACED = tuple(
+    f"tests/{part}"
+    for part in (
+        *("properties/policy/test_pricing_laws.py", "properties/wire/test_length_prefix_laws.py"),
+        *("scenarios/test_extensions.py", "scenarios/test_lease_stories.py", "scenarios/test_scenarios.py"),
+        *("unit/admin/", "unit/auth/", "unit/billing/", "unit/domain/", "unit/flow/", "unit/gateway/", "unit/limits/"),
+        *("unit/policy/", "unit/records/", "unit/resilience/", "unit/routing/", "unit/rules/", "unit/tracing/", "unit/wire/"),
+    )
+)
+"""Tests that cover the sans-I/O half between them. A traced test takes two to four times as long, so that no other is traced."""
+
+WAITING = tuple(
+    f"tests/{part}/" for part in ("conformance", "e2e", "unit/books", "unit/health", "unit/limits", "unit/node", "unit/samplers")
+)
+COMPUTING = tuple(f"tests/{part}/" for part in ("properties", "scenarios", "unit/analytics", "unit/config"))
+
+# The suite says the same of the same code, however slow the machine; `make soak` draws anew each time.
+settings.register_profile("suite", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting makes stays to the end: the garbage collector need not go through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what mostly waits first and what mostly computes last, and trace only what coverage needs."""
+    items.sort(key=lambda item: (item.nodeid.startswith(COMPUTING), not item.nodeid.startswith(WAITING)))
+    for item in items:
+        if not item.nodeid.startswith(TRACED):
+            item.add_marker("no_cover")
+
+
+class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Give the first process files from the front and the others from the back, so that one waits while another computes."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node is not self.nodes[0]:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Keep the order of the files: xdist would sort them by their number of tests."""
+    if config.option.dist != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return FromBothEnds(config, log)
