@@ -173,7 +173,7 @@ def test_a_million_tokens_hold_nobody_up(http_client: httpx.Client, counting: Ga
         time.sleep(0.002)
     long_count.join()
     assert (counted.get("count") or counted["input_tokens"]) > 1_000_000
-    assert len(health_s) > 20
+    assert len(health_s) > 5, "one or two, if the count held them up"
     assert statistics.median(health_s) < 0.1, "a machine shared with other tests: benchmarks/counting.py has the figures"
     assert statistics.median(short_s) < 0.5
 

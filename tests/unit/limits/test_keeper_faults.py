@@ -107,6 +107,14 @@ async def left(made: list[Process]) -> int:
     return process.counter.available(now=time.monotonic())
 
 
+async def come_to_have_left(made: list[Process], expected: int) -> None:
+    """Wait until the store has heard of all that was used, with some later exchange, and see that it hears of nothing twice."""
+    until_s = time.monotonic() + ENOUGH_S
+    while expected != (found := await left(made)):
+        assert time.monotonic() < until_s, f"{found} are left, not {expected}"
+    assert expected == await left(made)
+
+
 def test_workers_use_a_limit_up_and_no_more(redis: RedisServer) -> None:
     """Four workers, 200 calls at once, ten places in the minute: ten are admitted."""
 
@@ -158,7 +166,7 @@ def test_a_frozen_store(redis: RedisServer) -> None:
             finally:
                 redis.thaw()
             await until(lambda: not any(each.level("store_away") for each in made))
-            assert CEILING - 600 == await left(made)
+            await come_to_have_left(made, CEILING - 600)
 
     asyncio.run(story())
 
@@ -198,7 +206,7 @@ def test_a_store_that_is_cut_off(redis: RedisServer) -> None:
             assert not await made[0].ask(400)
             relay.drops = False
             await until(lambda: not any(each.level("store_away") for each in made))
-            assert CEILING - 200 == await left(made)
+            await come_to_have_left(made, CEILING - 200)
 
     asyncio.run(story())
 
@@ -221,7 +229,7 @@ def test_a_store_that_comes_back_empty(redis: RedisServer, how: str) -> None:
                 redis.start()
             await until(lambda: all(each.level("store_settling") for each in made))
             await until(lambda: not any(each.level("store_away") or each.level("store_settling") for each in made))
-            assert CEILING - sum(each.used for each in made) == await left(made)
+            await come_to_have_left(made, CEILING - sum(each.used for each in made))
 
     asyncio.run(story())
 

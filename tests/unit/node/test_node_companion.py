@@ -56,7 +56,7 @@ def test_the_next_one_is_told_what_holds_by_then(tmp_path: Path) -> None:
     async def scenario() -> None:
         companion = Companion("ledger", (sys.executable, "-c", script, str(file)), policy=QUICK, environment={"TOLD": "first"})
         task = asyncio.create_task(companion.run())
-        await until(lambda: len(told()) == 1)
+        await until(lambda: len(told()) == 1 and companion.statistics().running)
         companion.will_know({"TOLD": "second"})
         companion.kill()
         await until(lambda: len(told()) == 2)
