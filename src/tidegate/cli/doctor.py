@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from cyclopts import App, Parameter
 
 from tidegate.cli.configured import Overrides, effective, find_file
 from tidegate.errors import ConfigurationError, InvalidParameter, TidegateError
+from tidegate.language import Language, of_environment
 from tidegate.node.exits import Exit
 
 if TYPE_CHECKING:  # what is not asked for is not imported
@@ -52,6 +54,10 @@ def doctor(
     since: Annotated[str, Parameter(help="For `--symptom`: records from then on, said as in `tidegate query`.")] = "1h",
     timeout_s: Annotated[float, Parameter(help="Longest wait for one answer.")] = 10.0,
     json: Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON on standard output.")] = False,
+    language: Annotated[
+        Literal["en", "zh"] | None,
+        Parameter(help="Language of sentences. Default: Chinese where LC_ALL, LC_MESSAGES or LANG says `zh`, else English."),
+    ] = None,
     config: ConfigFile = None,
     state_directory: Annotated[Path | None, Parameter(help="The gateway's state directory, instead of the configured one.")] = None,
 ) -> int:
@@ -68,14 +74,15 @@ def doctor(
     if timeout_s <= 0:
         raise ConfigurationError("--timeout-s is a number of seconds above 0.")
     file = find_file(config)
+    shape = _Shape(Language(language) if language is not None else of_environment(os.environ), as_json=json)
     if symptom is not None:
-        return _symptom(symptom, effective(file, Overrides(state_directory=state_directory)), since=since, as_json=json)
+        return _symptom(symptom, effective(file, Overrides(state_directory=state_directory)), shape, since=since)
     if request is not None:
-        return _request(request, effective(file, Overrides(state_directory=state_directory)), as_json=json)
+        return _request(request, effective(file, Overrides(state_directory=state_directory)), shape)
     from tidegate.cli.doctor_checks import look
     from tidegate.cli.doctor_upstreams import Looking
 
-    return _print_checks(asyncio.run(look(file, Looking(state_directory, ask=ask, timeout_s=timeout_s))), as_json=json)
+    return _print_checks(asyncio.run(look(file, Looking(state_directory, ask=ask, timeout_s=timeout_s))), shape)
 
 
 def engine(*, config: ConfigFile = None) -> int:
@@ -88,14 +95,22 @@ def engine(*, config: ConfigFile = None) -> int:
     return Exit.OK if report.healthy else Exit.FAILED
 
 
+class _Shape(msgspec.Struct, frozen=True):
+    """How what was found is written."""
+
+    language: Language
+    as_json: bool
+
+
 # ── checks ────────────────────────────────────────────────────────────────────
 
 
-def _print_checks(checks: Sequence[Check], *, as_json: bool) -> int:
+def _print_checks(found: Sequence[Check], shape: _Shape) -> int:
     from tidegate.doctor.finding import Verdict, worst
+    from tidegate.doctor.phrases import in_language, said
 
-    verdict = worst(checks)
-    if as_json:
+    checks, verdict = in_language(found, shape.language), worst(found)
+    if shape.as_json:
         print(_json({"verdict": verdict, "checks": checks}))
     else:
         from rich.table import Table
@@ -107,7 +122,7 @@ def _print_checks(checks: Sequence[Check], *, as_json: bool) -> int:
             if check.command and check.verdict is not Verdict.OK:
                 lines.append(f"$ {_line(check.command)}")
             style = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.BAD: "bold red"}[check.verdict]
-            table.add_row(Text(check.verdict, style=style), Text(_line(check.name)), Text("\n".join(lines)))
+            table.add_row(Text(said(check.verdict, shape.language), style=style), Text(_line(check.name)), Text("\n".join(lines)))
         _console().print(table)
     return {Verdict.OK: Exit.OK, Verdict.WARNING: Exit.FAILED, Verdict.BAD: Exit.USAGE}[verdict]
 
@@ -115,20 +130,20 @@ def _print_checks(checks: Sequence[Check], *, as_json: bool) -> int:
 # ── a symptom ─────────────────────────────────────────────────────────────────
 
 
-def _symptom(text: str, configuration: Configuration, *, since: str, as_json: bool) -> int:
+def _symptom(text: str, configuration: Configuration, shape: _Shape, *, since: str) -> int:
     from tidegate.doctor.causes import SYMPTOMS
-    from tidegate.doctor.symptoms import Shown, matching
+    from tidegate.doctor.phrases import in_language
+    from tidegate.doctor.symptoms import Shown, matching, nothing_like
 
     found = matching(text, SYMPTOMS)
     if not found:
-        known = "\n".join(f"  {symptom.name}" for symptom in SYMPTOMS)
-        raise InvalidParameter(f"Nothing known sounds like {text!r}. Say it in other words, or as one of:\n{known}", param="symptom")
+        raise InvalidParameter(nothing_like(text, SYMPTOMS, shape.language), param="symptom")
     causes = list(dict.fromkeys(cause for symptom in found for cause in symptom.causes))
     said = asyncio.run(_statements(causes, configuration, since=since))
-    if as_json:
-        print(_json({"symptoms": [_symptom_document(symptom, said) for symptom in found]}))
+    if shape.as_json:
+        print(_json({"symptoms": [in_language(_symptom_document(symptom, said), shape.language) for symptom in found]}))
     else:
-        _console().print("\n".join(_symptom_lines(found, said)), markup=False, soft_wrap=True)
+        _console().print("\n".join(_symptom_lines(found, said, shape.language)), markup=False, soft_wrap=True)
     return Exit.FAILED if any(statement.shown is Shown.YES for statement in said.values()) else Exit.OK
 
 
@@ -140,6 +155,7 @@ async def _statements(causes: Sequence[Cause], configuration: Configuration, *, 
     from tidegate.analytics.answers import advice
     from tidegate.analytics.scope import Scope
     from tidegate.cli.query import instant
+    from tidegate.doctor.phrases import say
     from tidegate.doctor.symptoms import Shown, Statement, judged, question
     from tidegate.node.recorder_settings import keeps_tables
 
@@ -147,14 +163,14 @@ async def _statements(causes: Sequence[Cause], configuration: Configuration, *, 
     scope = Scope(since=instant(since, now), until=now)
     if scope.since >= scope.until:
         raise ConfigurationError("--since is not before now.")
-    span = f"the last {since}" if since[-1:].isalpha() else f"the time since {since}"
+    span = say("the last {since}" if since[-1:].isalpha() else "the time since {since}", since=since)
     shown_by = [cause for cause in causes if cause.evidence is not None]
     state = Path(configuration.state_directory)
     if not keeps_tables(configuration):
         nobody = "Records are not kept in tables here, so they cannot say: pip install 'tidegate[analytics]'."
         return dict.fromkeys(shown_by, Statement(Shown.UNKNOWN, nobody))
     if configuration.analytics.clickhouse is None and not (state / DIRECTORY).is_dir():  # opening it would make it
-        return dict.fromkeys(shown_by, Statement(Shown.UNKNOWN, f"There are no records in {state} yet."))
+        return dict.fromkeys(shown_by, Statement(Shown.UNKNOWN, say("There are no records in {state} yet.", state=state)))
     asker = open_asker(configuration, state)
     said = {}
     for cause in shown_by:
@@ -162,30 +178,31 @@ async def _statements(causes: Sequence[Cause], configuration: Configuration, *, 
         try:
             answer: QueryAnswer = await asker.ask(question(cause.evidence, scope))
         except (TidegateError, OSError) as error:
-            said[cause] = Statement(Shown.UNKNOWN, f"The records cannot be asked: {error}")
+            said[cause] = Statement(Shown.UNKNOWN, say("The records cannot be asked: {trouble}", trouble=error))
             continue
-        failed = Statement(Shown.UNKNOWN, f"The records cannot be asked: {advice(answer.error)}")
+        failed = Statement(Shown.UNKNOWN, say("The records cannot be asked: {trouble}", trouble=advice(answer.error)))
         said[cause] = failed if answer.error else judged(cause.evidence, answer, span=span)
     return said
 
 
-def _symptom_lines(found: Sequence[Symptom], said: dict[Cause, Statement]) -> Iterator[str]:
+def _symptom_lines(found: Sequence[Symptom], said: dict[Cause, Statement], language: Language) -> Iterator[str]:
+    from tidegate.doctor.phrases import said as spoken
     from tidegate.doctor.symptoms import Shown
 
     told = set()
     for symptom in found:
-        yield f"{symptom.name}"
+        yield spoken(symptom.name, language)
         for number, cause in enumerate(symptom.causes, 1):
             statement = said.get(cause)
             mark = "✔ " if statement is not None and statement.shown is Shown.YES else "  "
-            yield f"{mark}{number}. {cause.sentence}"
+            yield f"{mark}{number}. {spoken(cause.sentence, language)}"
             if cause in told:
-                yield "     See above."
+                yield f"     {spoken('See above.', language)}"
                 continue
             told.add(cause)
             if statement is not None:
-                yield f"     {_line(statement.sentence)}"
-            yield f"     → {cause.fix}"
+                yield f"     {_line(spoken(statement.sentence, language))}"
+            yield f"     → {spoken(cause.fix, language)}"
             yield f"     $ {cause.command}"
         yield ""
 
@@ -198,22 +215,21 @@ def _symptom_document(symptom: Symptom, said: dict[Cause, Statement]) -> dict[st
 # ── a request ─────────────────────────────────────────────────────────────────
 
 
-def _request(request_id: str, configuration: Configuration, *, as_json: bool) -> int:
+def _request(request_id: str, configuration: Configuration, shape: _Shape) -> int:
     from tidegate.adapters.records.lines import masked
+    from tidegate.doctor.phrases import in_language, said, say
     from tidegate.doctor.story import explain
 
     request_id = masked(request_id)  # as it stands in records, should it be a key
     found = _of_store(request_id, configuration) or _of_files(request_id, configuration)
     if found is None:
-        raise InvalidParameter(
-            f"No request {request_id!r} is recorded. It may not have ended, its record may be deleted, or another node has it.",
-            param="request",
-        )
-    story = explain(*found)
-    if as_json:
+        nowhere = "No request {id!r} is recorded. It may not have ended, its record may be deleted, or another node has it."
+        raise InvalidParameter(said(say(nowhere, id=request_id), shape.language), param="request")
+    story = in_language(explain(*found), shape.language)
+    if shape.as_json:
         print(_json(story))
     else:
-        _console().print("\n".join(_story_lines(story)), markup=False, soft_wrap=True)
+        _console().print("\n".join(_story_lines(story, shape.language)), markup=False, soft_wrap=True)
     return Exit.OK
 
 
@@ -263,11 +279,13 @@ def _of_files(request_id: str, configuration: Configuration) -> Found | None:
     return latest["requests"][0], latest["attempts"], []
 
 
-def _story_lines(story: Story) -> Iterator[str]:
+def _story_lines(story: Story, language: Language) -> Iterator[str]:
+    from tidegate.doctor.phrases import said, say
+
     yield f"{_line(story.request_id)}: {_line(story.ending)}"
-    yield f"The client was told: {_line(story.told)}"
+    yield said(say("The client was told: {told}", told=_line(story.told)), language)
     for number, attempt in enumerate(story.attempts, 1):
-        yield f"  attempt {number}: {_line(attempt)}"
+        yield "  " + said(say("attempt {number}: {attempt}", number=number, attempt=_line(attempt)), language)
     whole = sum(spent.seconds for spent in story.times)
     for spent in story.times:
         yield f"  {spent.seconds * 1000:9,.1f} ms  {spent.seconds / whole * 100:3.0f} %  {spent.what}"

@@ -26,6 +26,7 @@ from tidegate.config.problem import Severity
 from tidegate.config.schema import Configuration
 from tidegate.doctor import machine, services, upstreams
 from tidegate.doctor.finding import Check
+from tidegate.doctor.phrases import say
 from tidegate.domain.units import Headers, Secret
 from tidegate.errors import ConfigurationError, TidegateError
 from tidegate.node.sockets import Address, open_single
@@ -69,7 +70,7 @@ async def look(file: Path | None, looking: Looking) -> list[Check]:
 def _problems(prepared: Prepared) -> list[machine.Problem]:
     found = []
     for problem in prepared.problems:
-        place = f"line {problem.line}" if problem.line else problem.path or "the file"
+        place = say("line {line}", line=problem.line) if problem.line else problem.path or say("the file")
         hint = f" ({problem.hint})" if problem.hint else ""
         found.append(machine.Problem(place, f"{problem.message}{hint}", problem.severity is Severity.ERROR))
     return found

@@ -19,6 +19,7 @@ from tidegate.adapters.wall_clock import wall_clock
 from tidegate.config.schema import Configuration, UpstreamSection
 from tidegate.doctor import upstreams
 from tidegate.doctor.finding import Check, Verdict, warning, worst
+from tidegate.doctor.phrases import say
 from tidegate.domain.request import Operation
 from tidegate.errors import TidegateError
 from tidegate.http.client import PoolSettings, UpstreamPool, fetch, proxy_from_environment
@@ -86,7 +87,7 @@ async def _ask(replica: Replica, models: upstreams.Answer, looking: Looking) -> 
     listed = [model.id for model in upstreams.models_of(models) or () if model.id]
     model = next(iter((*replica.address.models, *listed)), None)
     if model is None:
-        fix = f"Name a model: upstreams.{replica.address.name.partition('/')[0]}.models"
+        fix = say("Name a model: upstreams.{upstream}.models", upstream=replica.address.name.partition("/")[0])
         return [warning(f"ask {replica.address.name}", "There is no model to ask: none is configured, and none is listed.", fix)]
     origin = Origin.parse(replica.address.base_url)
     body = json.dumps({"model": model, "max_completion_tokens": 1, "messages": [{"role": "user", "content": _PROMPT}]}).encode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.doctor import evidence
+from tidegate.doctor import evidence, words
 from tidegate.doctor.symptoms import Cause, Symptom
 
 _RETRIES: Final = Cause(
@@ -87,34 +87,73 @@ _CACHE_FULL: Final = Cause(
     "tidegate query \"SELECT replica, max(value) FROM samples WHERE metric = 'vllm.kv_cache_ratio' GROUP BY replica\"",
     evidence.CACHE_FULL,
 )
+_SHORTENED: Final = Cause(
+    "The gateway made the answer shorter: a route's budget, or a step of its ladder.",
+    "Raise the route's budget.tokens or shortest_answer_tokens, or ladder.output_ratio.",
+    "tidegate query \"SELECT route, degraded, count() FROM requests WHERE degraded != '' GROUP BY route, degraded\"",
+    evidence.SHORTENED,
+)
+_SHORT_BEHIND_LONG: Final = Cause(
+    "Short requests wait behind long prompts in the same batch.",
+    "Send long prompts to a pool of their own (a rule with min_prompt_tokens); vLLM: a lower --max-num-batched-tokens.",
+    "tidegate query slowest",
+    evidence.QUEUE_TAIL,
+)
+_COLD: Final = Cause(
+    "The replica is cold: it loads weights and compiles kernels at its first request.",
+    "Send one request for one token after its start, and call it ready only then (Kubernetes: startupProbe); `tidegate doctor "
+    "--ask` sends such a one. Raise timeouts.first_token_s if it is given up before.",
+    "tidegate query replicas",
+    evidence.COLD,
+)
+_CONNECTING: Final = Cause(
+    "Connections are opened anew: name, TCP, TLS.",
+    "Raise upstreams.NAME.idle_timeout_s, as long as that server keeps its side open.",
+    'tidegate query "SELECT replica, quantile(0.99)(connect_s) FROM attempts GROUP BY replica"',
+    evidence.CONNECTING,
+)
+_CROWDED: Final = Cause(
+    "It gets more than its share, by weights or by conversations that stay with it.",
+    "Set pick: least_in_flight or peak_ewma; look at weight; with affinity: session, see whether one session is very busy.",
+    "tidegate query replicas",
+    evidence.CROWDED_REPLICA,
+)
+_GATEWAY: Final = Cause(
+    "Time is lost beside the attempts: pauses before retries, limits that are waited for, a gateway without a free core.",
+    "Look at the gateway's CPU; set server.workers to its cores; lower retry.max_attempts.",
+    "tidegate query why-p99",
+    evidence.GATEWAY_SHARE,
+)
+_OVERLOADED: Final = Cause(
+    "The gateway refuses what would not fit into its memory.",
+    "Raise server.max_buffered_bytes or workers; smaller bodies help most.",
+    "tidegate query errors",
+    evidence.OVERLOADED,
+)
+_NO_REPLICA: Final = Cause(
+    "No replica may be used: breakers are open, health checks fail, or somebody drained them.",
+    "See each upstream's line, mend what it names, and enable again in the console what was drained.",
+    "tidegate doctor",
+    evidence.NO_REPLICA,
+)
 
 SYMPTOMS: Final = (
     Symptom(
         "Latency jitters.",
-        "jitter, fluctuat, unstable latency, latency up down, sometimes slow, varies latency, 抖动, 忽高忽低, 波动, 时快时慢, 延迟 不稳",
+        words.JITTER,
         (
             _CACHE,
-            Cause(
-                "Short requests wait behind long prompts in the same batch.",
-                "Send long prompts to a pool of their own (a rule with min_prompt_tokens); vLLM: a lower --max-num-batched-tokens.",
-                "tidegate query slowest",
-                evidence.QUEUE_TAIL,
-            ),
+            _SHORT_BEHIND_LONG,
             _ONE_REPLICA,
             _RETRIES,
         ),
     ),
     Symptom(
         "JSON comes broken.",
-        "json, broken json, invalid json, unterminated, missing bracket, parse error, json 格式, json 错, 缺少 括号, 缺少 引号, 解析 失败",
+        words.JSON,
         (
             _OVER_LIMIT,
-            Cause(
-                "The gateway made the answer shorter: a route's budget, or a step of its ladder.",
-                "Raise the route's budget.tokens or shortest_answer_tokens, or ladder.output_ratio.",
-                "tidegate query \"SELECT route, degraded, count() FROM requests WHERE degraded != '' GROUP BY route, degraded\"",
-                evidence.SHORTENED,
-            ),
+            _SHORTENED,
             _BROKEN,
             Cause(
                 "The model was not held to JSON.",
@@ -125,8 +164,7 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "Words come split, or characters garbled.",
-        "split word, words split, broken word, garbled, mojibake, replacement char, utf-8, utf8, half character, "
-        "tokenizer word, 乱码, 拆碎, 拆 单词, 半个 字, 断字, 分词 错",
+        words.GARBLED,
         (
             Cause(
                 "The client decodes each piece of the stream by itself, and a piece may end within a character.",
@@ -147,8 +185,7 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "Answers refer to the wrong part of a long text.",
-        "long context, long text, wrong clause, wrong part, misrefer, lost in the middle, forget, ignores the end, "
-        "wrong reference, 长文本, 长上下文, 引用 错, 后半, 注意力, 条款 错, 遗漏",
+        words.LONG_TEXT,
         (
             _LONG,
             Cause(
@@ -162,8 +199,7 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "Memory runs out when requests come in batches.",
-        "out of memory, memory out, memory exhaust, oom, cuda memory, gpu memory, memory full, batch memory, preempt, 显存, 内存 溢出, "
-        "内存 不足, 爆满, 批量 内存",
+        words.MEMORY,
         (
             _CACHE_FULL,
             Cause(
@@ -183,27 +219,15 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "The first call is slow.",
-        "first call, first request, first slow, cold start, cold, after idle, warm, 冷启动, 首次, 第一次, 预热, 闲置",
+        words.COLD,
         (
-            Cause(
-                "The replica is cold: it loads weights and compiles kernels at its first request.",
-                "Send one request for one token after its start, and call it ready only then (Kubernetes: startupProbe); `tidegate doctor "
-                "--ask` sends such a one. Raise timeouts.first_token_s if it is given up before.",
-                "tidegate query replicas",
-                evidence.COLD,
-            ),
-            Cause(
-                "Connections are opened anew: name, TCP, TLS.",
-                "Raise upstreams.NAME.idle_timeout_s, as long as that server keeps its side open.",
-                'tidegate query "SELECT replica, quantile(0.99)(connect_s) FROM attempts GROUP BY replica"',
-                evidence.CONNECTING,
-            ),
+            _COLD,
+            _CONNECTING,
         ),
     ),
     Symptom(
         "Answers are empty although the call succeeded.",
-        "empty, blank, no content, empty answer, empty success, 200 empty, content filter, withheld, 空 回, 空白, 空 输出, "
-        "空 答, 内容过滤, 内容 安全, 敏感词, 返回 空",
+        words.EMPTY,
         (
             Cause(
                 "The provider's content filter withheld the answer: 200, no text, finish_reason: content_filter.",
@@ -218,7 +242,7 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "429 comes although the limit is not reached.",
-        "429, rate limit, too many requests, limit not reached, below limit, throttl, 限流, 限速, 未 达 上限, 没 到 上限, 请求过多",
+        words.LIMITED,
         (
             Cause(
                 "Requests come in bursts: a limit of a minute is used up in some of its seconds.",
@@ -239,6 +263,12 @@ SYMPTOMS: Final = (
                 evidence.HELD_TOO_MUCH,
             ),
             Cause(
+                "It is a budget that is spent, not a limit: that is answered with 429, too, and the code budget_exceeded.",
+                "Raise the ceiling of its rule (limits.rules), or wait for its period's end.",
+                "tidegate usage",
+                evidence.SPENT,
+            ),
+            Cause(
                 "The store that shares limits is away, and each process keeps to its share.",
                 "See the store's line of the doctor; on_store_down says what holds meanwhile.",
                 "tidegate doctor",
@@ -247,7 +277,7 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "The same requests cost more.",
-        "cost, bill, expensive, spend, price, dearer, 成本, 费用, 账单, 变贵, 涨价, 花费",
+        words.COST,
         (
             Cause(
                 "Prompts became longer: whole pages with their HTML, more history, more passages.",
@@ -283,23 +313,16 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "The first token takes longer on one replica.",
-        "ttft replica, one replica, slow replica, single replica, one node slow, first token replica, 单个 副本, 某个 副本, "
-        "副本 慢, 某 节点, 一个 副本, 首字 副本, 首 token 副本",
+        words.ONE_REPLICA,
         (
             _ONE_REPLICA,
-            Cause(
-                "It gets more than its share, by weights or by conversations that stay with it.",
-                "Set pick: least_in_flight or peak_ewma; look at weight; with affinity: session, see whether one session is very busy.",
-                "tidegate query replicas",
-                evidence.CROWDED_REPLICA,
-            ),
+            _CROWDED,
             _BANDWIDTH,
         ),
     ),
     Symptom(
         "Streams end without [DONE].",
-        "done, stream end, stream cut, stream break, stream stop, incomplete stream, stream abort, 断流, 流 中断, 流式 中断, "
-        "没有 done, 流 提前, 流 断",
+        words.NO_DONE,
         (
             _BROKEN,
             Cause(
@@ -319,29 +342,18 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "Everything is slow at a peak.",
-        "peak, everything slow, all slow, busy hour, rush, slow, overload, 高峰, 峰值, 全部 慢, 都 慢, 整体 慢, 变慢, 拥堵, 很慢",
+        words.SLOW,
         (
             _QUEUE,
             _BANDWIDTH,
-            Cause(
-                "Time is lost beside the attempts: pauses before retries, limits that are waited for, a gateway without a free core.",
-                "Look at the gateway's CPU; set server.workers to its cores; lower retry.max_attempts.",
-                "tidegate query why-p99",
-                evidence.GATEWAY_SHARE,
-            ),
-            Cause(
-                "The gateway refuses what would not fit into its memory.",
-                "Raise server.max_buffered_bytes or workers; smaller bodies help most.",
-                "tidegate query errors",
-                evidence.OVERLOADED,
-            ),
+            _GATEWAY,
+            _OVERLOADED,
             _RETRIES,
         ),
     ),
     Symptom(
         "Token counts are wrong.",
-        "token count, count wrong, wrong count, usage wrong, tokenizer, drift, miscount, token 数, 计数, 计费 不符, 分词器, "
-        "词元 数, 用量 不",
+        words.COUNTS,
         (
             _DRIFT,
             Cause(
@@ -360,7 +372,7 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "Retries multiply the traffic.",
-        "retr, retry storm, amplif, multipl, storm, twice, duplicate, 重试, 放大, 风暴, 重复 请求, 流量 翻倍",
+        words.RETRIES,
         (
             Cause(
                 "The gateway tries again often.",
@@ -378,7 +390,7 @@ SYMPTOMS: Final = (
     ),
     Symptom(
         "Answers became worse.",
-        "worse, quality, accuracy, degrad, stupid, wrong answer, 质量, 准确率, 变差, 变笨, 退化, 降级",
+        words.WORSE,
         (
             Cause(
                 "Some answers come from a smaller or a standby model, or were made shorter.",
@@ -392,6 +404,69 @@ SYMPTOMS: Final = (
                 "Compare the questions of both times (an audit policy keeps them), and measure with answers that are known.",
                 "tidegate query why-p99",
                 evidence.LONGER_PROMPTS,
+            ),
+        ),
+    ),
+    Symptom("Answers are cut off.", words.CUT, (_OVER_LIMIT, _SHORTENED, _THOUGHT, _BROKEN)),
+    Symptom("The first token comes late.", words.FIRST_TOKEN, (_QUEUE, _CACHE, _SHORT_BEHIND_LONG, _COLD, _CONNECTING)),
+    Symptom(
+        "The GPU is idle while requests are slow.",
+        words.IDLE,
+        (
+            Cause(
+                "Too few requests are at work at once: clients send one after another, or a limit holds them back.",
+                "Let clients send more at once; raise limits of concurrency here, and vLLM's --max-num-seqs or local_engine.slots there.",
+                "tidegate query \"SELECT replica, avg(value) FROM samples WHERE metric LIKE '%requests_running' GROUP BY replica\"",
+                evidence.FEW_AT_ONCE,
+            ),
+            _GATEWAY,
+            _CROWDED,
+            _NO_REPLICA,
+            _BANDWIDTH,
+            Cause(
+                "The model server computes on the CPU: no driver, a build without CUDA, or layers that were not put on the GPU.",
+                "Its log says so at start. llama.cpp: a build with CUDA and --n-gpu-layers 99; vLLM: see its device line.",
+                "tidegate doctor --ask",
+            ),
+        ),
+    ),
+    Symptom(
+        "Requests fail or time out.",
+        words.FAILING,
+        (
+            Cause(
+                "The model server is away, breaks connections, or answers with 5xx.",
+                "Look at that server's log, and whether it was restarted; a second target in the route takes over meanwhile.",
+                "tidegate query errors --by replica",
+                evidence.FAILED,
+            ),
+            Cause(
+                "A clock runs out before the answer is there.",
+                "See where the time goes (tidegate doctor --request ID): a queue wants replicas, a long answer a higher timeouts.total_s, "
+                "a long prompt a higher timeouts.first_token_s.",
+                "tidegate query errors --by model",
+                evidence.TIMED_OUT,
+            ),
+            _NO_REPLICA,
+            _OVERLOADED,
+            _MODEL_ERROR,
+        ),
+    ),
+    Symptom(
+        "Keys are refused.",
+        words.KEYS,
+        (
+            Cause(
+                "The client's key is wrong, revoked or expired, or may not use that model.",
+                "Look it up in the list; make another, or widen this one. The client's base_url must be this gateway's.",
+                "tidegate keys list --all",
+                evidence.KEYS_REFUSED,
+            ),
+            Cause(
+                "The upstream refuses the gateway's own key.",
+                "Correct upstreams.NAME.api_key (wrong, expired, of another provider or region), and reload.",
+                "tidegate doctor --ask",
+                evidence.UPSTREAM_KEYS,
             ),
         ),
     ),

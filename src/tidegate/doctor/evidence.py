@@ -158,6 +158,30 @@ WASTED: Final = Evidence(
     "attempts that cost something",
 )
 OVERLOADED: Final = _share("outcome = 'rejected_overload'", "{share} of {seen} requests were refused because the gateway was full.")
+SPENT: Final = _share(
+    "outcome = 'rejected_budget'", "{share} of {seen} requests ({found}) were refused because a budget was spent.", least=0.001
+)
+FAILED: Final = _share("outcome = 'failed_upstream'", "{share} of {seen} requests ({found}) failed at every attempt.", least=0.001)
+TIMED_OUT: Final = _share("outcome = 'failed_timeout'", "{share} of {seen} requests ({found}) ended because a clock ran out.", least=0.001)
+NO_REPLICA: Final = _share(
+    "outcome = 'rejected_no_replica'", "{share} of {seen} requests ({found}) found no replica that could be used.", least=0.001
+)
+KEYS_REFUSED: Final = _share(
+    "outcome IN ('rejected_unauthenticated', 'rejected_forbidden')",
+    "{share} of {seen} requests ({found}) were refused for their key.",
+    least=0.001,
+)
+UPSTREAM_KEYS: Final = _share(
+    "error_code = 'upstream_credentials_rejected'",
+    "for {share} of {seen} requests ({found}) an upstream refused the gateway's key.",
+    least=0.001,
+)
+FEW_AT_ONCE: Final = Evidence(
+    "SELECT count() AS seen, avg(value) AS mean_factor, max(value) AS most, ifNull(mean_factor < 1.5, 0) AS holds FROM samples "
+    "WHERE $sampled AND metric IN ('vllm.requests_running', 'llamacpp.requests_running')",
+    "in {seen} samples {mean_factor} requests were at work at a replica on average, at most {most}.",
+    "samples of how many requests a model server works on (sampling.scrape)",
+)
 FILTERED: Final = _share(
     "outcome = 'content_filter'",
     "{share} of {seen} requests ({found}) got an answer that the provider withheld.",

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from tidegate.doctor.finding import Check, bad, ok, warning
+from tidegate.doctor.phrases import say
 
 LATE_S: Final = 10.0
 """Records are in the tables after a second or two; the console shows older ones as if nothing happened."""
@@ -30,18 +31,20 @@ SLOW_STORE_S: Final = 0.1
 def store(found: Store) -> Check:
     command = 'redis-cli -u "$REDIS_URL" ping'
     if found.trouble:
-        fix = f"Start it, or correct {found.setting}; until then each node goes by what it knows itself."
-        return bad(found.setting, f"The store cannot be used: {found.trouble.rstrip('.')}.", fix, command)
-    took = f"It answered in {found.answered_s * 1000:.0f} ms"
+        fix = say("Start it, or correct {setting}; until then each node goes by what it knows itself.", setting=found.setting)
+        return bad(found.setting, say("The store cannot be used: {trouble}.", trouble=found.trouble.rstrip(".")), fix, command)
+    took = found.answered_s * 1000
     if found.answered_s > SLOW_STORE_S:
-        return warning(found.setting, f"{took}, which is long.", "Put it nearer to the gateway.", 'redis-cli -u "$REDIS_URL" --latency')
-    return ok(found.setting, f"{took}.")
+        told = say("It answered in {took:.0f} ms, which is long.", took=took)
+        return warning(found.setting, told, "Put it nearer to the gateway.", 'redis-cli -u "$REDIS_URL" --latency')
+    return ok(found.setting, say("It answered in {took:.0f} ms.", took=took))
 
 
 def no_store(*, workers: int) -> Check:
     """Say who shares limits where no store is configured."""
-    who = "its workers share limits through the ledger process" if workers > 1 else "its one worker counts them"
-    return ok("limits", f"No store: limits hold for this node alone, and {who}.")
+    if workers > 1:
+        return ok("limits", "No store: limits hold for this node alone, and its workers share limits through the ledger process.")
+    return ok("limits", "No store: limits hold for this node alone, and its one worker counts them.")
 
 
 def books(*, kept: bool, trouble: str = "", tenants: int | None = None) -> Check:
@@ -53,7 +56,10 @@ def books(*, kept: bool, trouble: str = "", tenants: int | None = None) -> Check
         return bad("books", trouble, "Correct books.database, or start that server; entries wait in spill files meanwhile.", command)
     if tenants is None:
         return ok("books", "They are begun with the first request that has a price.")
-    return ok("books", f"They can be read; {tenants} tenant{'s' if tenants != 1 else ''}. The command checks every entry.", command=command)
+    told = "They can be read; 1 tenant. The command checks every entry."
+    if tenants != 1:
+        told = say("They can be read; {tenants} tenants. The command checks every entry.", tenants=tenants)
+    return ok("books", told, command=command)
 
 
 class Recorder(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,17 +92,18 @@ def recorder(found: Recorder) -> Iterator[Check]:
         return
     if found.lost_bytes:
         fix = "Those files were rotated away before they were read: raise records.keep_files, and see why the store was away for so long."
-        yield bad(name, f"{found.lost_bytes:,} bytes of records never came into the tables.", fix, command)
+        yield bad(name, say("{n:,} bytes of records never came into the tables.", n=found.lost_bytes), fix, command)
     if found.trouble:
-        yield bad(name, f"It cannot put records into the store: {found.trouble}", "Start the store, or make room for it.", command)
+        told = say("It cannot put records into the store: {trouble}", trouble=found.trouble)
+        yield bad(name, told, "Start the store, or make room for it.", command)
     if found.lag_s > LATE_S or found.backlog_bytes > LARGE_BACKLOG_BYTES:
-        told = f"It is {found.lag_s:.0f} s behind, with {found.backlog_bytes:,} bytes to read."
+        told = say("It is {lag_s:.0f} s behind, with {n:,} bytes to read.", lag_s=found.lag_s, n=found.backlog_bytes)
         yield warning(name, told, "Wait if it was away a moment ago; else it wants a faster disk or another core.", command)
     if found.unreadable:
-        told = f"{found.unreadable:,} lines of the record files were no records."
+        told = say("{n:,} lines of the record files were no records.", n=found.unreadable)
         yield warning(name, told, "A disk was full, or another program writes there: look into records/.", command)
     if not (found.lost_bytes or found.trouble):
-        yield ok(name, f"It runs; {found.rows:,} rows put in since its start.", command=command)
+        yield ok(name, say("It runs; {n:,} rows put in since its start.", n=found.rows), command=command)
 
 
 class Extra(msgspec.Struct, frozen=True):
@@ -124,10 +131,10 @@ def extras(installed: frozenset[str], needed: dict[str, str]) -> Iterator[Check]
     """Judge which optional parts are there; `needed` says by which setting each is, if any."""
     there = [extra.name for extra in EXTRAS if extra.name in installed]
     if there:
-        yield ok("extras", f"Installed: {', '.join(there)}.")
+        yield ok("extras", say("Installed: {names}.", names=", ".join(there)))
     for extra in EXTRAS:
         name, install = f"extra {extra.name}", f"pip install 'tidegate[{extra.name}]'"
         if extra.name in needed and extra.name not in installed:
-            yield bad(name, f"{needed[extra.name]} needs it, and it is not installed.", install)
+            yield bad(name, say("{setting} needs it, and it is not installed.", setting=needed[extra.name]), install)
         elif extra.name not in installed:
-            yield ok(name, f"Not installed. It would give {extra.gives}.", install)
+            yield ok(name, say("Not installed. It would give {gives}.", gives=say(extra.gives)), install)

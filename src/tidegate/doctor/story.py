@@ -14,6 +14,7 @@ import msgspec
 from tidegate.analytics.asking import Value
 from tidegate.config.reference_text import ADVICE
 from tidegate.doctor.outcomes import OUTCOMES, Ending
+from tidegate.doctor.phrases import Phrase, joined, say
 from tidegate.domain.outcome import Outcome
 
 Cells = Mapping[str, Value]
@@ -49,7 +50,8 @@ class Story(msgspec.Struct, frozen=True):
 def explain(request: Cells, attempts: Sequence[Cells], samples: Sequence[Cells] = ()) -> Story:
     """Tell a request. `samples` are what was measured around it: `replica`, `metric`, `most`."""
     outcome = _text(request, "outcome")
-    ending = OUTCOMES[Outcome(outcome)] if outcome in list(Outcome) else Ending(f"It ended as {outcome or 'nobody knows what'}.", "", "")
+    strange = say("It ended as {outcome}.", outcome=outcome or say("nobody knows what"))
+    ending = OUTCOMES[Outcome(outcome)] if outcome in list(Outcome) else Ending(strange, "", "")
     cause = _text(request, "cause")
     times = tuple(_times(request, attempts))
     longest = max(times, key=lambda spent: spent.seconds, default=Spent("", 0.0))
@@ -59,14 +61,19 @@ def explain(request: Cells, attempts: Sequence[Cells], samples: Sequence[Cells] 
     fixes = [fix, _ADVICE.get(_text(request, "error_code"), "")]
     return Story(
         request_id=_text(request, "request_id"),
-        ending=f"{ending.sentence} {cause}".rstrip(),
+        ending=_whole(ending.sentence, cause),
         told=_told(request),
         attempts=tuple(_attempt(attempt) for attempt in attempts),
         times=times,
         notes=(*_notes(request), *crowd, *_measured(samples)),
-        fix=" ".join(filter(None, fixes)),
+        fix=_whole(*fixes),
         command=ending.command or "tidegate query slowest",
     )
+
+
+def _whole(*sentences: str) -> str:
+    """Put sentences after one another; a plain one is said by itself."""
+    return joined(" ", [each if isinstance(each, Phrase) else say(each) for each in sentences if each])
 
 
 def _told(request: Cells) -> str:
@@ -74,11 +81,12 @@ def _told(request: Cells) -> str:
     if not status:
         return "Nothing: it left before an answer began."
     if code and status < _FINE:
-        return f"{status}, and after the answer had begun an error event with the code {code}; then the stream ended without [DONE]."
+        late = "{status}, and after the answer had begun an error event with the code {code}; then the stream ended without [DONE]."
+        return say(late, status=status, code=code)
     if code:
-        return f"{status} with the code {code}."
+        return say("{status} with the code {code}.", status=status, code=code)
     finish = _text(request, "finish_reason")
-    return f"{status}{f', finish_reason: {finish}' if finish else ''}."
+    return say("{status}, finish_reason: {finish}." if finish else "{status}.", status=status, finish=finish)
 
 
 _STEPS: Final = {
@@ -91,11 +99,12 @@ _STEPS: Final = {
 
 def _attempt(attempt: Cells) -> str:
     step, result = _text(attempt, "step"), _text(attempt, "result")
-    how = f" ({_STEPS.get(step, step)})" if step else ""
-    model = f", {_text(attempt, 'model')}" if _text(attempt, "model") else ""
-    theirs = f" Their id: {_text(attempt, 'upstream_request_id')}." if _text(attempt, "upstream_request_id") else ""
-    after = _figure(attempt, "duration_s")
-    return f"{_text(attempt, 'replica')}{model}{how}: {_result(result)} after {_seconds(after)}.{theirs}"
+    where = ", ".join(filter(None, (_text(attempt, "replica"), _text(attempt, "model"))))
+    if step:
+        where = say("{where} ({how})", where=where, how=say(_STEPS.get(step, "{step}"), step=step))
+    theirs = _text(attempt, "upstream_request_id")
+    told = say("{where}: {result} after {after}.", where=where, result=_result(result), after=_seconds(_figure(attempt, "duration_s")))
+    return joined(" ", (told, say("Their id: {theirs}.", theirs=theirs))) if theirs else told
 
 
 _RESULTS: Final = {
@@ -109,10 +118,10 @@ _RESULTS: Final = {
 def _result(result: str) -> str:
     if result.startswith("timeout_"):
         clock = result.removeprefix("timeout_")
-        return f"the clock timeouts.{clock}_s ran out"
+        return say("the clock timeouts.{clock}_s ran out", clock=clock)
     if result.startswith("status_"):
-        return f"it answered with {result.removeprefix('status_')}"
-    return _RESULTS.get(result, result or "nobody knows how it ended")
+        return say("it answered with {status}", status=result.removeprefix("status_"))
+    return say(_RESULTS[result]) if result in _RESULTS else result or say("nobody knows how it ended")
 
 
 # ── where the time went ───────────────────────────────────────────────────────
@@ -141,10 +150,10 @@ def _times(request: Cells, attempts: Sequence[Cells]) -> Iterator[Spent]:
     for number, attempt in enumerate(attempts, 1):
         began = max(_figure(attempt, "began_s"), ended)
         if began - ended >= _SHORT_S:
-            what = "in the gateway, before an attempt" if number == 1 else f"pause before attempt {number}"
+            what = "in the gateway, before an attempt" if number == 1 else say("pause before attempt {number}", number=number)
             yield Spent(what, began - ended, _GATEWAY if number == 1 else _FAILED)
         if number < len(attempts):
-            yield Spent(f"attempt {number}, which failed", _figure(attempt, "duration_s"), _FAILED)
+            yield Spent(say("attempt {number}, which failed", number=number), _figure(attempt, "duration_s"), _FAILED)
         else:
             yield from (Spent(what, seconds, _HINTS.get(what, "")) for what, seconds in _last(attempt) if seconds >= _SHORT_S)
         ended = began + _figure(attempt, "duration_s")
@@ -196,21 +205,23 @@ def _notes(request: Cells) -> Iterator[str]:
     degraded = _text(request, "degraded")
     if degraded:
         reason = degraded.partition("reason=")[2].partition(";")[0]
-        yield f"Degraded ({degraded}): {_DEGRADED.get(reason, 'the answer is less than what was asked for')}."
+        why = _DEGRADED.get(reason, "the answer is less than what was asked for")
+        yield say("Degraded ({degraded}): {why}.", degraded=degraded, why=say(why))
     if _text(request, "rule"):
-        yield f"Its target was chosen by {_text(request, 'rule')}."
+        yield say("Its target was chosen by {rule}.", rule=_text(request, "rule"))
     if _text(request, "confidence"):
         yield "The answer is marked as of low confidence."
     reserved = _count(request, "reserved_tokens")
     used = _count(request, "prompt_tokens") + _count(request, "completion_tokens")
     if reserved:
-        yield f"Limits: it held {reserved:,} tokens and used {used:,}."
+        yield say("Limits: it held {reserved:,} tokens and used {used:,}.", reserved=reserved, used=used)
     prompt, cached = _count(request, "prompt_tokens"), _count(request, "cached_tokens")
     if prompt:
-        share = f"{cached / prompt * 100:.0f} %"
-        yield f"Prompt: {prompt:,} tokens, {share} of them in the upstream's cache; figures are {_text(request, 'evidence')}."
+        share, evidence = cached / prompt * 100, _text(request, "evidence")
+        told = "Prompt: {prompt:,} tokens, {share:.0f} % of them in the upstream's cache; figures are {evidence}."
+        yield say(told, prompt=prompt, share=share, evidence=evidence)
     if _count(request, "client_retry"):
-        yield f"It is the client's own try number {_count(request, 'client_retry') + 1}."
+        yield say("It is the client's own try number {number}.", number=_count(request, "client_retry") + 1)
     if request.get("resumed") is True:
         yield "The client came back for the rest of a stream; the request that began it has a record of its own."
 
@@ -227,8 +238,13 @@ def _crowd(attempts: Sequence[Cells], samples: Sequence[Cells]) -> Iterator[str]
     for (replica, metric), waiting in most.items():
         if metric.endswith(_WAITING) and replica in tried and waiting >= 1:
             running = most.get((replica, metric.removesuffix(_WAITING) + _RUNNING), 0.0)
-            beside = f", beside {running:.0f} at work" if running else ""
-            yield f"Up to {waiting:.0f} {'was' if waiting == 1 else 'were'} waiting at {replica} while it ran{beside}."
+            told = (
+                "Up to 1 was waiting at {replica} while it ran"
+                if waiting == 1
+                else "Up to {waiting:.0f} were waiting at {replica} while it ran"
+            )
+            crowd = say(told, waiting=waiting, replica=replica)
+            yield say("{crowd}, beside {running:.0f} at work." if running else "{crowd}.", crowd=crowd, running=running)
 
 
 def _measured(samples: Sequence[Cells]) -> Iterator[str]:
@@ -236,7 +252,8 @@ def _measured(samples: Sequence[Cells]) -> Iterator[str]:
     for sample in samples:
         metric, most = _text(sample, "metric"), _figure(sample, "most")
         if metric.endswith(_FILL) and most >= _FULL:
-            yield f"Meanwhile {metric} of {_text(sample, 'replica') or 'this machine'} rose to {most * 100:.0f} %."
+            where = _text(sample, "replica") or say("this machine")
+            yield say("Meanwhile {metric} of {where} rose to {most:.0f} %.", metric=metric, where=where, most=most * 100)
 
 
 _FILL: Final = ("memory_bandwidth_ratio", "kv_cache_ratio")

@@ -1,14 +1,10 @@
-"""What a symptom is, how free text finds it, and how records are asked whether they show one of its causes.
+"""What a symptom is, which ones a text speaks of, and how records are asked whether they show one of its causes.
 
-A term is one word, or several that must all be there, in any order. A word of Latin letters stands for all that begin with it; one of
-Chinese may stand anywhere, since nothing there separates words. A word that is said of anything (`cold`, `slow`) counts where the text
-speaks of models or servers as well, or says nothing else. What a row of evidence holds is told in the evidence's own sentence.
+What a row of evidence holds is told in the evidence's own sentence.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from enum import StrEnum
 from math import isfinite
@@ -19,20 +15,13 @@ import msgspec
 from tidegate.analytics.asking import QueryAnswer, QueryRequest, Value
 from tidegate.analytics.rows import timestamp
 from tidegate.analytics.scope import Scope
+from tidegate.doctor.phrases import said, say
+from tidegate.doctor.words import Words, plain, score
+from tidegate.language import Language
 
 MOST_FOUND: Final = 3
 """Symptoms that one text is taken to mean: a longer list helps nobody."""
 _FEW: Final = 0.1
-_WIDE: Final = re.compile(r"[\u3400-\u9fff]")
-_OF_ANYTHING: Final = frozenset(
-    {"after idle", "all slow", "blank", "cold", "done", "duplicate", "empty", "first slow", "forget", "rush", "slow", "sometimes slow"}
-    | {"storm", "stupid", "twice", "warm", "wrong part"}
-)
-"""Terms that alone may be of coffee, weather or people."""
-_OF_OURS: Final = re.compile(
-    r"(?<![a-z0-9])(answer|api|batch|call|chat|chunk|client|completion|engine|everything|gateway|gpt|gpu|inference|json|latency|llama|llm|"
-    r"load|model|output|p9\d|prompt|qwen|replica|request|respon|server|service|start|stream|token|traffic|ttft|upstream|vllm)|[\u3400-\u9fff]|429"
-)
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -62,8 +51,8 @@ class Cause(msgspec.Struct, frozen=True):
 class Symptom(msgspec.Struct, frozen=True):
     name: str
     """What people see."""
-    terms: str
-    """Separated by commas."""
+    words: Words
+    """How people say it."""
     causes: tuple[Cause, ...]
 
 
@@ -83,26 +72,19 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def matching(text: str, table: Sequence[Symptom]) -> list[Symptom]:
-    """Give the symptoms that a text speaks of, the likeliest first; those far behind are left out."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    is_ours = _OF_OURS.search(plain) is not None or len(plain.split()) == 1
-    scores = [
-        (sum(_weight(term, plain) for term in symptom.terms.split(",") if is_ours or term.strip() not in _OF_ANYTHING), symptom)
-        for symptom in table
-    ]
-    best = max((score for score, _ in scores), default=0)
-    found = [(score, symptom) for score, symptom in scores if score and 2 * score > best]
+    """Give the symptoms that a text speaks of, the likeliest first; those far behind are left out, and nothing is taken for the nearest."""
+    said = plain(text)
+    scores = [(score(symptom.words, said), symptom) for symptom in table]
+    best = max((points for points, _ in scores), default=0)
+    found = [(points, symptom) for points, symptom in scores if points and 2 * points > best]
     return [symptom for _, symptom in sorted(found, key=lambda pair: -pair[0])][:MOST_FOUND]
 
 
-def _weight(term: str, text: str) -> int:
-    """Give how much a term counts that is in a text: a pair of words says more than two words apart."""
-    words = term.split()
-    return len(words) ** 2 if all(_contains(text, word) for word in words) else 0
-
-
-def _contains(text: str, word: str) -> bool:
-    return word in text if _WIDE.search(word) else re.search(rf"(?<![a-z0-9]){re.escape(word)}", text) is not None
+def nothing_like(text: str, table: Sequence[Symptom], language: Language) -> str:
+    """Say that no symptom is known by these words, and which are, each with what somebody might type."""
+    column = 1 if language is Language.CHINESE else 0
+    known = "\n".join(f'  {said(symptom.name, language)}  "{symptom.words.example[column]}"' for symptom in table)
+    return said(say("Nothing known sounds like {text!r}. Say it in other words, or as one of:\n{known}", text=text, known=known), language)
 
 
 def question(evidence: Evidence, scope: Scope) -> QueryRequest:
@@ -121,18 +103,20 @@ def judged(evidence: Evidence, answer: QueryAnswer, *, span: str) -> Statement:
     row = dict(zip(answer.columns, answer.rows[0], strict=True)) if answer.rows else {}
     figures = {name: figure(name, value) for name, value in row.items()}
     if not row.get("seen") or row.get("seen_before") == 0:
-        wanted = evidence.wants.format_map(figures) if row else evidence.wants.partition(",")[0]
-        return Statement(Shown.UNKNOWN, f"Your records of {span} have nothing to judge it by: that takes {wanted}.")
-    told = evidence.told.format_map(figures)
+        wanted = say(evidence.wants if row else evidence.wants.partition(",")[0], **figures)
+        return Statement(
+            Shown.UNKNOWN, say("Your records of {span} have nothing to judge it by: that takes {wanted}.", span=span, wanted=wanted)
+        )
+    told = say(evidence.told, **figures)
     if row.get("holds"):
-        return Statement(Shown.YES, f"Yes, this is what your records of {span} show: {told}")
-    return Statement(Shown.NO, f"Your records of {span} do not show it: {told}")
+        return Statement(Shown.YES, say("Yes, this is what your records of {span} show: {told}", span=span, told=told))
+    return Statement(Shown.NO, say("Your records of {span} do not show it: {told}", span=span, told=told))
 
 
 def figure(name: str, value: Value) -> str:
     """Write a figure as its name says: a share, a factor, seconds, or a count."""
     if value is None or (isinstance(value, float) and not isfinite(value)):
-        return "unknown"
+        return say("unknown")
     if not isinstance(value, int | float):
         return str(value)
     if name.endswith("share"):

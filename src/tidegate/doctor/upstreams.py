@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.doctor.finding import Check, bad, ok, warning
+from tidegate.doctor.phrases import joined, say
 
 SLOW_S: Final = 2.0
 """For a list of models, or for one token of a model that is warm."""
@@ -93,45 +94,60 @@ def reached(address: Address, answer: Answer, *, below_v1: Answer | None = None)
     name = f"upstream {address.name}"
     if answer.failure:
         fix = "See whether that server runs, and whether base_url, a proxy or a firewall is in the way."
-        return [bad(name, f"{address.base_url} gave no answer: {answer.failure}", fix, command)]
+        return [bad(name, say("{who} gave no answer: {why}", who=address.base_url, why=answer.failure), fix, command)]
     if below_v1 is not None and (models_of(below_v1) is not None or below_v1.status in _UNAUTHORIZED):
         url = f"{address.base_url.rstrip('/')}/v1"
-        return [bad(name, f"base_url {address.base_url} lacks its version: the models are at {url}.", f"base_url: {url}", command)]
+        told = say("base_url {base_url} lacks its version: the models are at {url}.", base_url=address.base_url, url=url)
+        return [bad(name, told, f"base_url: {url}", command)]
     if answer.status in _UNAUTHORIZED:
         return [_wrong_key(name, address, answer, command)]
     models = models_of(answer)
     if models is None:
         return [_no_list(name, address, answer, command)]
     found = [*_dialect(name, address, answer, models, command), *_missing(name, address, models, command)]
-    took = f"answered in {answer.took_s * 1000:.0f} ms"
+    took = answer.took_s * 1000
     if answer.took_s > SLOW_S:
-        found.append(warning(name, f"It {took}.", "See whether it is overloaded, far away, or behind a slow proxy.", command))
-    return found or [ok(name, f"{address.base_url} {took}, {len(models)} models.")]
+        found.append(
+            warning(
+                name,
+                say("It answered in {took:.0f} ms.", took=took),
+                "See whether it is overloaded, far away, or behind a slow proxy.",
+                command,
+            )
+        )
+    told = say("{base_url} answered in {took:.0f} ms, {n} models.", base_url=address.base_url, took=took, n=len(models))
+    return found or [ok(name, told)]
 
 
 def _wrong_key(name: str, address: Address, answer: Answer, command: str) -> Check:
     if not address.has_key:
-        return bad(name, f"It wants a key ({answer.status}), and none is configured.", f"Set {_setting(address)}.api_key.", command)
-    fix = f"Correct {_setting(address)}.api_key: it is wrong, expired, of another provider or region, or may not do this."
-    return bad(name, f"It refuses the configured key ({answer.status}): {_said(answer)}", fix, command)
+        told = say("It wants a key ({status}), and none is configured.", status=answer.status)
+        return bad(name, told, say("Set {setting}.api_key.", setting=_setting(address)), command)
+    fix = say(
+        "Correct {setting}.api_key: it is wrong, expired, of another provider or region, or may not do this.", setting=_setting(address)
+    )
+    return bad(name, say("It refuses the configured key ({status}): {said}", status=answer.status, said=_said(answer)), fix, command)
 
 
 def _no_list(name: str, address: Address, answer: Answer, command: str) -> Check:
     if answer.status in _NOWHERE:
         fix = "Where that server has no list of models, ask for a token instead: tidegate doctor --ask. Else correct base_url."
-        return warning(name, f"There is no list of models at {address.base_url} ({answer.status}).", fix, command)
+        told = say("There is no list of models at {base_url} ({status}).", base_url=address.base_url, status=answer.status)
+        return warning(name, told, fix, command)
     if answer.status == _FINE:
         fix = "Correct base_url: it leads to a web page, a proxy's greeting, or an API of another kind."
-        return bad(name, f"{address.base_url} is no OpenAI-compatible API: it answered {_said(answer)}", fix, command)
+        told = say("{base_url} is no OpenAI-compatible API: it answered {said}", base_url=address.base_url, said=_said(answer))
+        return bad(name, told, fix, command)
     fix = "Wait, or see that provider's status page." if answer.status == _BUSY else "Look at that server's log."
-    return bad(name, f"It answered with {answer.status}: {_said(answer)}", fix, command)
+    return bad(name, say("It answered with {status}: {said}", status=answer.status, said=_said(answer)), fix, command)
 
 
 def _dialect(name: str, address: Address, answer: Answer, models: Sequence[Model], command: str) -> Iterator[Check]:
     seems = dialect_of(address.base_url, answer.headers, models)
     if seems is not None and seems != address.dialect:
-        fix = f"{_setting(address)}.dialect: {seems} (usage, limits and errors are read by it)"
-        yield warning(name, f"It is configured as {address.dialect}, and looks like {seems}.", fix, command)
+        fix = say("{setting}.dialect: {seems} (usage, limits and errors are read by it)", setting=_setting(address), seems=seems)
+        told = say("It is configured as {dialect}, and looks like {seems}.", dialect=address.dialect, seems=seems)
+        yield warning(name, told, fix, command)
 
 
 def _missing(name: str, address: Address, models: Sequence[Model], command: str) -> Iterator[Check]:
@@ -139,8 +155,9 @@ def _missing(name: str, address: Address, models: Sequence[Model], command: str)
     for wanted in address.models:
         if listed and wanted not in listed:
             near = get_close_matches(wanted, listed, n=1)
-            meant = f"Did you mean {near[0]}?" if near else f"It has {', '.join(listed[:_SHOWN])}."
-            yield warning(name, f"It does not list the model {wanted}. {meant}", f"Correct {_setting(address)}.models.", command)
+            meant = say("Did you mean {name}?", name=near[0]) if near else say("It has {names}.", names=", ".join(listed[:_SHOWN]))
+            told = joined(" ", (say("It does not list the model {wanted}.", wanted=wanted), meant))
+            yield warning(name, told, say("Correct {setting}.models.", setting=_setting(address)), command)
 
 
 def dialect_of(base_url: str, headers: Mapping[str, str], models: Sequence[Model]) -> str | None:
@@ -160,50 +177,55 @@ def asked(address: Address, model: str, answer: Answer, *, counted: int | None =
     """Judge the answer to a request for one token. `counted`: our own count of its prompt, where there is a tokenizer for it."""
     name, command = f"ask {address.name}", _curl(address, "chat/completions", model)
     if answer.failure:
-        return [bad(name, f"{model} gave no answer: {answer.failure}", "Look at that server's log and load.", command)]
+        return [
+            bad(name, say("{who} gave no answer: {why}", who=model, why=answer.failure), "Look at that server's log and load.", command)
+        ]
     if answer.status in _UNAUTHORIZED:
         return [_wrong_key(name, address, answer, command)]
     if answer.status != _FINE:
         fixes = {
-            404: f"Correct the model's name, or base_url ({address.base_url}).",
+            404: say("Correct the model's name, or base_url ({base_url}).", base_url=address.base_url),
             _BUSY: "It is that account's limit or balance: see there.",
         }
-        told = f"{model} was answered with {answer.status}: {_said(answer)}"
+        told = say("{model} was answered with {status}: {said}", model=model, status=answer.status, said=_said(answer))
         return [bad(name, told, fixes.get(answer.status, "See what it says; perhaps the dialect is another one."), command)]
     try:
         completion = msgspec.json.decode(answer.body, type=_Completion)
     except msgspec.MsgspecError:
-        told = f"{model} answered in a shape that is not OpenAI's: {_said(answer)}"
+        told = say("{model} answered in a shape that is not OpenAI's: {said}", model=model, said=_said(answer))
         return [bad(name, told, "Correct base_url: it leads to an API of another kind.", command)]
     if completion.usage is None or completion.usage.prompt_tokens == 0:
         fix = "Tokens are estimated instead. Let the server report usage, or set a tokenizer."
-        return [warning(name, f"{model} answers, and reports no usage.", fix, command)]
+        return [warning(name, say("{model} answers, and reports no usage.", model=model), fix, command)]
     found = list(_counts(name, address, counted, completion.usage.prompt_tokens))
     if answer.took_s > SLOW_S:
-        told = f"{model} took {answer.took_s:.1f} s for one token."
+        told = say("{model} took {took_s:.1f} s for one token.", model=model, took_s=answer.took_s)
         fix = 'It may have been cold: ask again. If not: tidegate doctor --symptom "everything is slow"'
         found.append(warning(name, told, fix, command))
-    return found or [ok(name, f"{model} answered in {answer.took_s * 1000:.0f} ms and reports usage{_same(counted)}.")]
+    well = "{model} answered in {took:.0f} ms and reports usage."
+    if counted is not None:
+        well = "{model} answered in {took:.0f} ms and reports usage, which our count matches."
+    return found or [ok(name, say(well, model=model, took=answer.took_s * 1000))]
 
 
 def _counts(name: str, address: Address, counted: int | None, reported: int) -> Iterator[Check]:
     if counted is not None and abs(counted - reported) > max(COUNT_SLACK_TOKENS, COUNT_ERROR * reported):
-        told = f"We count {counted} prompt tokens where it reports {reported}: {counted / reported - 1:+.0%}."
-        fix = (
-            f"Its models use another vocabulary or template than {_setting(address)}.tokenizer says: correct it, or "
-            "leave it out; limits then go by estimates that are corrected by usage."
+        error = counted / reported - 1
+        told = say(
+            "We count {counted} prompt tokens where it reports {reported}: {error:+.0%}.", counted=counted, reported=reported, error=error
+        )
+        fix = say(
+            "Its models use another vocabulary or template than {setting}.tokenizer says: correct it, or leave it out; limits then go by "
+            "estimates that are corrected by usage.",
+            setting=_setting(address),
         )
         yield warning(name, told, fix, 'tidegate doctor --symptom "wrong token counts"')
-
-
-def _same(counted: int | None) -> str:
-    return ", which our count matches" if counted is not None else ""
 
 
 def _said(answer: Answer) -> str:
     """Quote the beginning of a body, on one line."""
     text = " ".join(answer.body[: _PAGE_CHARS * 4].decode(errors="replace").split())
-    return repr(text[:_PAGE_CHARS] + "…" if len(text) > _PAGE_CHARS else text) if text else "nothing"
+    return repr(text[:_PAGE_CHARS] + "…" if len(text) > _PAGE_CHARS else text) if text else say("nothing")
 
 
 def _setting(address: Address) -> str:

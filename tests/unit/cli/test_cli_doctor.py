@@ -48,6 +48,12 @@ RECORD = RequestRecord(
 )
 
 
+@pytest.fixture(autouse=True)
+def _english(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the terminal of those who run the tests speaks."""
+    monkeypatch.setenv("LC_ALL", "C")
+
+
 @pytest.fixture
 def upstream() -> Iterator[ThreadedUpstream]:
     with ThreadedUpstream(models=("m",), api_key="right") as server:
@@ -279,7 +285,29 @@ def test_a_doctor_makes_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_words_that_mean_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With everything that is known."""
     assert 2 == main(["doctor", "--symptom", "the weather"])
-    assert "JSON comes broken." in capsys.readouterr().err
+    assert 'JSON comes broken.  "the JSON has no closing bracket"' in capsys.readouterr().err
+
+
+def test_the_doctor_speaks_the_language_of_the_terminal(
+    state: Path, upstream: ThreadedUpstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or the one that is asked for: checks, symptoms, and a request; keys of JSON, verdicts, names and commands stay."""
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    main(["doctor", "--symptom", "太贵了", "--state-directory", str(state)])
+    out = capsys.readouterr().out
+    assert "同样的请求费用更高。" in out
+    assert "你的记录（最近 1h）" in out
+    assert "tidegate query cost --by feature" in out
+    main(["doctor", "--symptom", "太贵了", "--language", "en", "--state-directory", str(state)])
+    assert "The same requests cost more." in capsys.readouterr().out
+    assert 2 == main(["doctor", "--symptom", "今天"])
+    assert '回答被截断。  "回答被截断"' in capsys.readouterr().err
+    main(["doctor", "--request", RECORD.request_id, "--state-directory", str(state)])
+    out = capsys.readouterr().out
+    assert f"{RECORD.request_id}: 每次尝试都在模型服务器处失败。 there/0: ?[2Jconnection refused" == out.splitlines()[0]
+    assert "第 1 次尝试：there/0：没有连接，或连接中断，用时 900 ms。" in out
+    _, found = told(tmp_path, capsys, there(upstream))
+    assert [("ok", "它没有运行。")] == [(check["verdict"], check["sentence"]) for check in found["node"]]
 
 
 # ── requests ──────────────────────────────────────────────────────────────────

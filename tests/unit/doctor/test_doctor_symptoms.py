@@ -58,6 +58,26 @@ EVIDENCE = {name: value for name, value in vars(evidence).items() if isinstance(
         ("retries multiply the traffic", "Retries multiply the traffic."),
         ("重试把流量放大", "Retries multiply the traffic."),
         ("the model became stupid", "Answers became worse."),
+        ("回答错误", "Answers became worse."),
+        ("answers are cut off", "Answers are cut off."),
+        ("it stopped in the middle of the sentence", "Answers are cut off."),
+        ("说到一半就没了", "Answers are cut off."),
+        ("首字慢", "The first token comes late."),
+        ("slow TTFT", "The first token comes late."),
+        ("ＴＴＦＴ　很高", "The first token comes late."),
+        ("gpu idle", "The GPU is idle while requests are slow."),
+        ("显卡利用率很低", "The GPU is idle while requests are slow."),
+        ("it times out", "Requests fail or time out."),
+        ("502 bad gateway", "Requests fail or time out."),
+        ("连不上", "Requests fail or time out."),
+        ("401", "Keys are refused."),
+        ("密钥无效", "Keys are refused."),
+        ("it is slow", "Everything is slow at a peak."),
+        ("why is everything so slow tonight", "Everything is slow at a peak."),
+        ("很慢", "Everything is slow at a peak."),
+        ("429", "429 comes although the limit is not reached."),
+        ("预算用完了", "429 comes although the limit is not reached."),
+        ("太贵了", "The same requests cost more."),
     ],
 )
 def test_words_in_either_language_find_the_symptom(text: str, name: str) -> None:
@@ -71,6 +91,7 @@ def test_every_symptom_is_found_by_its_own_name_and_nothing_by_the_weather() -> 
     assert [] == matching("the weather", SYMPTOMS)
     assert 3 == len(matching("json, 429, peak, cost", SYMPTOMS))
     assert [] == [*matching("my coffee is cold", SYMPTOMS), *matching("the queue at the bakery is slow", SYMPTOMS)]
+    assert [] == [*matching("the door fails to open", SYMPTOMS), *matching("the price of eggs", SYMPTOMS)]
     assert "The first call is slow." == matching("cold", SYMPTOMS)[0].name
     assert [] == matching("unjson", SYMPTOMS)  # a word begins where it begins
 

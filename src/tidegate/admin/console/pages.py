@@ -27,6 +27,7 @@ from tidegate.admin.exchange import read_body
 from tidegate.admin.sessions import COOKIE, SESSION_S, LoginGuard, Session
 from tidegate.admin.view import NodeDesk
 from tidegate.errors import Forbidden, TidegateError
+from tidegate.language import Language
 from tidegate.wiring.parts import listed_models
 
 PAGES: Final = ("overview", "traffic", "requests", "limits", "upstreams", "keys", "explain", "query", "playground")
@@ -146,7 +147,7 @@ class Pages:
             t=SimpleNamespace(**words),  # a dict's own methods would hide texts like `copy`
             texts=words,
             language=language,
-            other_language=next(each for each in texts.Language if each is not language),
+            other_language=next(each for each in Language if each is not language),
             theme=theme if theme in ("light", "dark") else "",
             session=session,
             page=page,

@@ -5,15 +5,11 @@ What comes from elsewhere (reasons of upstreams, errors of the API, records) sta
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
+from tidegate.language import Language
+
 COOKIE: Final = "tidegate_language"
-
-
-class Language(StrEnum):
-    ENGLISH = "en"
-    CHINESE = "zh"
 
 
 def language_of(chosen: str | None, accept: str) -> Language:
