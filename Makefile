@@ -67,6 +67,7 @@ soak: $(VENV)/installed-test
 docs: $(VENV)/installed-up
 	@$(BIN)/python -m tidegate.config.reference docs/reference
 	@$(BIN)/python -m tidegate.admin.reference docs/reference
+	@$(BIN)/python -m tidegate.analytics.reference docs/reference
 	@$(BIN)/python -m tidegate.cli.reference docs/reference
 	@$(BIN)/python tools/grafana_dashboard.py
 
