@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Outcome(StrEnum):
@@ -30,6 +31,12 @@ class Outcome(StrEnum):
     FAILED_TIMEOUT = "failed_timeout"
     FAILED_MID_STREAM = "failed_mid_stream"
     FAILED_INTERNAL = "failed_internal"
+
+
+SERVED: Final = frozenset(
+    {Outcome.OK, Outcome.TRUNCATED, Outcome.CONTENT_FILTER, Outcome.CLIENT_CANCELLED, Outcome.SERVED_FROM_CACHE, Outcome.DEGRADED}
+)
+"""Neither refused nor failed: how long such a request took says how fast answers are."""
 
 
 class FinishReason(StrEnum):

@@ -77,10 +77,12 @@ def _later(left: tuple[Exemplar | None, ...], right: tuple[Exemplar | None, ...]
 
 
 class RouteHistograms(msgspec.Struct, frozen=True):
-    """The distributions of one route: four of times in seconds, and two of how its tokens flow."""
+    """The distributions of one route: five of times in seconds, and two of how its tokens flow."""
 
     route: str
     duration: Histogram
+    served: Histogram
+    """The part of `duration` that is of requests which were served (`domain.outcome.SERVED`)."""
     ttft: Histogram
     tpot: Histogram
     """Time per output token of an answer, after its first."""
@@ -212,6 +214,7 @@ def _plus(left: RouteHistograms, right: RouteHistograms) -> RouteHistograms:
     return RouteHistograms(
         route=left.route,
         duration=left.duration.plus(right.duration),
+        served=left.served.plus(right.served),
         ttft=left.ttft.plus(right.ttft),
         tpot=left.tpot.plus(right.tpot),
         overhead=left.overhead.plus(right.overhead),

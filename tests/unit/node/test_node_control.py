@@ -68,7 +68,7 @@ def test_statistics_arrive_as_they_were() -> None:
     """What a worker counted is what the supervisor sums."""
     histogram = Histogram((1.0,), (2, 3), 4.5)
     requests = RequestStatistics(
-        requests=(RequestTally("chat", "q*", "vllm", "ok", 5),), histograms=(RouteHistograms("q*", *[histogram] * 6),)
+        requests=(RequestTally("chat", "q*", "vllm", "ok", 5),), histograms=(RouteHistograms("q*", *[histogram] * 7),)
     )
     report = control.StatisticsReport(7, WorkerStatistics(requests=requests, levels={"server.connections": 1.0}))
 

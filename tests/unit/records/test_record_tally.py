@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ from tidegate.adapters.metrics.tally import (
     TPOT_BOUNDS,
     RecordTally,
 )
-from tidegate.domain.outcome import Outcome
+from tidegate.domain.outcome import SERVED, Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.statistics import (
     CostTally,
@@ -191,6 +193,19 @@ def test_prompts_are_counted_by_size() -> None:
     up_to_long = PROMPT_BOUNDS.index(50_000) + 1
     assert (2, 1) == (sum(histograms.prompt_tokens.counts[:up_to_long]), sum(histograms.prompt_tokens.counts[up_to_long:]))
     assert sum(sizes) == histograms.prompt_tokens.total
+
+
+def test_times_of_served_requests_are_counted_apart() -> None:
+    """A thousand refusals in no time do not make answers look fast; those whose client left were served."""
+    tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])
+    for outcome in Outcome:
+        tally.record(msgspec.structs.replace(PLAIN, outcome=outcome, duration_s=2.0 if outcome in SERVED else 0.001))
+    report = WorkerStatistics(requests=tally.statistics())
+    [histograms] = report.requests.histograms
+    assert (len(Outcome), len(SERVED)) == (sum(histograms.duration.counts), histograms.served.counts[bisect_left(DURATION_BOUNDS, 2.0)])
+    assert 2.0 * len(SERVED) == histograms.served.total
+    [both] = total([report, report]).requests.histograms
+    assert 2 * len(SERVED) == sum(both.served.counts)
 
 
 def test_the_output_ratio_is_of_whole_answers() -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tidegate.domain.outcome import Outcome
+from tidegate.domain.outcome import SERVED, Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation
 from tidegate.domain.statistics import CostTally, Exemplar, Histogram, RequestStatistics, RequestTally, RouteHistograms, TokenTally
@@ -82,13 +82,14 @@ class _Distribution:
 class _RouteCell:
     """Token counts, cost and distributions of one route."""
 
-    __slots__ = ("cached", "completion", "cost_micro", "duration", "overhead", "prompt", "prompt_size", "ratio", "tpot", "ttft")
+    __slots__ = ("cached", "completion", "cost_micro", "duration", "overhead", "prompt", "prompt_size", "ratio", "served", "tpot", "ttft")
 
     def __init__(self) -> None:
         self.prompt = [0] * len(Evidence)
         self.completion = [0] * len(Evidence)
         self.cached = [0] * len(Evidence)
         self.duration = _Distribution(DURATION_BOUNDS)
+        self.served = _Distribution(DURATION_BOUNDS)
         self.ttft = _Distribution(TTFT_BOUNDS)
         self.tpot = _Distribution(TPOT_BOUNDS)
         self.overhead = _Distribution(OVERHEAD_BOUNDS)
@@ -100,12 +101,13 @@ class _RouteCell:
 class _Cell:
     """One combination of request labels."""
 
-    __slots__ = ("count", "labels", "route")
+    __slots__ = ("count", "is_served", "labels", "route")
 
     def __init__(self, labels: tuple[str, str, str, str], route: _RouteCell) -> None:
         self.labels = labels
         self.route = route
         self.count = 0
+        self.is_served = labels[3] in SERVED
 
 
 class RecordTally:
@@ -136,6 +138,8 @@ class RecordTally:
         overhead = max(duration - record.upstream_s, 0.0)
         sight = _Sight(record.trace_id, duration, overhead, record.started_at + duration)
         route.duration.add(duration, sight)
+        if cell.is_served:
+            route.served.add(duration)
         route.overhead.add(overhead, sight)
         prompt_tokens, completion_tokens = usage.prompt_tokens, usage.completion_tokens
         if ttft is not None:
@@ -209,6 +213,7 @@ def _histograms(name: str, route: _RouteCell, *, has_exemplars: bool) -> RouteHi
     return RouteHistograms(
         route=name,
         duration=route.duration.histogram((lambda sight: sight.duration) if has_exemplars else None),
+        served=route.served.histogram(),
         ttft=route.ttft.histogram((lambda sight: sight.ttft) if has_exemplars else None),
         tpot=route.tpot.histogram((lambda sight: sight.tpot) if has_exemplars else None),
         overhead=route.overhead.histogram((lambda sight: sight.overhead) if has_exemplars else None),

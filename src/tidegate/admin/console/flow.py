@@ -29,6 +29,7 @@ class Totals(msgspec.Struct, frozen=True):
     completion_tokens: int
     cost_micro: int
     duration: Histogram | None
+    """Of requests that were served."""
     ttft: Histogram | None
     per_token: Histogram | None
 
@@ -58,7 +59,7 @@ class Flow(msgspec.Struct, frozen=True):
     cost_micro_per_s: float = 0.0
     outcomes: dict[str, int] = {}
     duration: Spread | None = None
-    """Of whole requests; None without any."""
+    """Of whole requests that were served: what was refused in no time, or failed, says nothing of how fast answers are. None without."""
     ttft: Spread | None = None
     """Of streams, to the first output."""
     per_token: Spread | None = None
@@ -81,7 +82,7 @@ def totals_of(node: NodeSnapshot, *, at: float) -> Totals:
         cached_tokens=tokens.get("cached", 0),
         completion_tokens=tokens.get("completion", 0),
         cost_micro=sum(each.cost_micro for each in counted.costs),
-        duration=_joined(counted.histograms, lambda route: route.duration),
+        duration=_joined(counted.histograms, lambda route: route.served),
         ttft=_joined(counted.histograms, lambda route: route.ttft),
         per_token=_joined(counted.histograms, lambda route: route.tpot),
     )

@@ -96,8 +96,8 @@ TEXTS: Final[dict[str, tuple[str, str]]] = {
         "错误包括失败，以及因无可用副本或容量不足而被拒绝的请求。",
     ),
     "latency_now": (
-        "First token and between tokens are of answers; whole requests are of all that ended, refused ones too.",
-        "首 token 延迟与 token 间隔只计有回答的请求；整个请求计所有已结束的请求，包括被拒绝的。",
+        "Latencies are of requests that were served: refused and failed ones are not in them. First token and between tokens: of streams.",
+        "延迟只计得到服务的请求，不含被拒绝或失败的；首 token 延迟与 token 间隔只计流式请求。",
     ),
     "chart_tokens": ("Tokens per second", "每秒 token 数"),
     "chart_requests": ("Requests per second", "每秒请求数"),

@@ -14,7 +14,7 @@ from tidegate.admin.console.feed import MOST_WATCHERS, Feed
 from tidegate.admin.console.flow import Flow, flow_between, is_error, is_refusal, totals_of
 from tidegate.admin.view import EngineSnapshot, NodeSnapshot, RecorderSnapshot, ReloadSnapshot
 from tidegate.analytics.asking import QueryAnswer
-from tidegate.domain.outcome import Outcome
+from tidegate.domain.outcome import SERVED, Outcome
 from tidegate.domain.statistics import (
     CostTally,
     Histogram,
@@ -33,6 +33,7 @@ BOUNDS = (0.1, 1.0)
 def _node(scale: int) -> NodeSnapshot:
     """A node that has done this many times ten requests."""
     histogram = Histogram(BOUNDS, (8 * scale, 1 * scale, 1 * scale))
+    served = Histogram(BOUNDS, (0, 6 * scale, 1 * scale))
     none = Histogram(BOUNDS, (0, 0, 0))
     counted = RequestStatistics(
         requests=(
@@ -46,7 +47,9 @@ def _node(scale: int) -> NodeSnapshot:
             TokenTally("m", "cached", "reported", 100 * scale),
         ),
         histograms=tuple(
-            RouteHistograms(route, duration=histogram, ttft=none, tpot=none, overhead=none, prompt_tokens=none, output_ratio=none)
+            RouteHistograms(
+                route, duration=histogram, served=served, ttft=none, tpot=none, overhead=none, prompt_tokens=none, output_ratio=none
+            )
             for route in ("m", "n")
         ),
         costs=(CostTally("m", 5000 * scale),),
@@ -62,7 +65,12 @@ def test_rates_are_what_came_between_two_looks() -> None:
     assert {"ok": 7, "failed_upstream": 2, "rejected_rate_limit": 1} == flow.outcomes
     assert flow.ttft is None
     assert flow.duration is not None
-    assert (20, 0.0625, 1.0) == (flow.duration.count, flow.duration.p50_s, flow.duration.p95_s)
+    assert (14, 0.625, 1.0) == (flow.duration.count, flow.duration.p50_s, flow.duration.p95_s)
+
+
+def test_the_overview_and_traffic_mean_the_same_by_served() -> None:
+    """What is neither refused nor an error."""
+    assert {each for each in Outcome if not each.startswith("rejected_") and not is_error(each)} == SERVED
 
 
 def test_an_outage_counts_as_errors() -> None:
