@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.unit.tracing.receiver import Receiver, attributes_of
 from tidegate.adapters.keys.store import KeyStore
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.domain.units import Secret
-from tidegate.mock.script import Script
+from tidegate.mock.script import Fault, FaultKind, Script
 from tidegate.testing import GatewayProcess, ThreadedUpstream
 from tidegate.wiring.worker import KEYS_FILE
 
@@ -74,6 +75,32 @@ def chats(receiver: Receiver) -> dict[str, Span]:
     roots = [span for span in spans.values() if span.kind == Span.SPAN_KIND_SERVER and span.name.startswith("chat")]
     traces = {span.trace_id for span in roots}
     return {name: span for name, span in spans.items() if span.trace_id in traces}
+
+
+def test_what_an_upstream_repeats_of_a_prompt_is_kept_nowhere(upstream: ThreadedUpstream) -> None:
+    """Whole, in part, as JSON, in a 500 and in an error within a stream: the client reads it; no record, log line, span or page does."""
+    prompt = f'Mrs. {CANARY} of Elm Street 12\nsays: "my PIN is {CANARY}-4711, do not tell"'
+    body: dict[str, object] = {"model": "m", "messages": [{"role": "user", "content": prompt}]}
+    echoes = [prompt, prompt[5:45], json.dumps(prompt), json.dumps(json.dumps(body))]
+    with Receiver() as receiver, GatewayProcess(configuration(upstream, receiver.endpoint)) as gateway:
+        key = key_of(gateway)
+        for echo in echoes:
+            upstream.set_default(Script(status=400, error={"message": f"invalid input: {echo}"}))
+            assert CANARY in ask(gateway, key, body).text, "clients get what they got before"
+        upstream.set_default(Script(pieces=("a",) * 4, fault=Fault(FaultKind.ERROR_EVENT, 2), error={"message": f"lost at: {prompt}"}))
+        assert CANARY in ask(gateway, key, body | {"stream": True}).text
+        upstream.set_default(Script(status=500, error={"message": f"crashed at: {prompt}"}))
+        for _ in range(4):  # from some failure on, the next ones are told why nobody is there
+            ask(gateway, key, body)
+        until(
+            lambda: len([each for each in chats(receiver).values() if each.kind == Span.SPAN_KIND_SERVER]) >= len(echoes) + 5, "the spans"
+        )
+        files = [path for path in gateway.state_directory.rglob("*") if path.is_file() and path.suffix in {".jsonl", ".log"}]
+        places = {path.name: path.read_text() for path in files}
+        places |= {"log": gateway.log(), "ready": httpx.get(f"{gateway.admin_url}/readyz").text, "spans": str(receiver.spans())}
+    assert "[request text]" in places["requests-0.jsonl"]
+    assert "[request text]" in places["log"]
+    assert [] == [place for place, text in places.items() if CANARY in text]
 
 
 def test_a_stream_is_one_trace_from_the_caller_to_the_model_server(upstream: ThreadedUpstream) -> None:

@@ -25,7 +25,7 @@ from tidegate.flow.allowance import NEVER, Allowance
 from tidegate.flow.degrade import LOW_CONFIDENCE, is_low_confidence
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputReached, OutputStarted
 from tidegate.flow.facts import CallResult, Phase, Policies
-from tidegate.flow.faults import replica_lost, tells_of_the_prompt, timed_out, unavailable
+from tidegate.flow.faults import replica_lost, tells_of_the_prompt, timed_out, unavailable, words_for_operators
 from tidegate.flow.succession import Failed, Succession, Successor
 from tidegate.policy.resilience.ladder import Rung
 from tidegate.policy.routing.router import Plan
@@ -361,7 +361,8 @@ class CallFlow:
 
     def _fail(self, failure: UpstreamFailure, usage: Usage | None, now: float, *, lost: bool = False) -> list[Action]:
         assert self.choice is not None
-        self._close(now, failure=failure, abandoned=lost)  # what a health check has seen, it has told the fleet itself
+        kept = replace(failure, message=words_for_operators(failure, self._request))
+        self._close(now, failure=kept, abandoned=lost)  # what a health check has seen, it has told the fleet itself
         self._record_attempt("lost" if lost else _word(failure), now, usage)
         if tells_of_the_prompt(failure) and not lost:
             self._note_primary(failed=True)

@@ -1,11 +1,15 @@
-"""Failures of an attempt that no upstream put into words: a broken connection, a cut stream, a clock that ran out, nobody to ask."""
+"""Failures of an attempt that no upstream put into words (a broken connection, a cut stream, a clock that ran out, nobody to ask), and
+what may be kept of the words of those that one did.
+"""
 
 from __future__ import annotations
 
+from tidegate.domain.request import ParsedRequest
 from tidegate.domain.units import ModelName, ReplicaId
 from tidegate.domain.upstream import Clock, FailureScope, Replica, Route, UpstreamFailure
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.ports import CallFailure, CallFailureKind
+from tidegate.wire.repeated_text import without_request_text
 
 _UNCONNECTED = frozenset({CallFailureKind.DNS, CallFailureKind.CONNECT, CallFailureKind.TLS, CallFailureKind.PROXY})
 _OUR_BOUNDS = frozenset({CallFailureKind.POOL_FULL, CallFailureKind.TOO_LARGE})
@@ -72,3 +76,10 @@ def tells_of_the_prompt(failure: UpstreamFailure) -> bool:
     """Tell whether the kind of prompt may be to blame: not for a missing connection, a limit, or a verdict on the request or our key."""
     spoken = failure.scope in (FailureScope.REPLICA, FailureScope.MODEL) and not failure.rate_limited and not failure.content_filter
     return spoken and not failure.connect and failure.clock is not Clock.CONNECT
+
+
+def words_for_operators(failure: UpstreamFailure, request: ParsedRequest) -> str:
+    """Give a failure's message as it may be kept: an upstream's own without what it repeats of the request. Clients get it whole."""
+    if failure.status is None and not failure.in_band:
+        return failure.message
+    return without_request_text(failure.message, request.body, model=request.model)

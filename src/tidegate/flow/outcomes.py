@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tidegate.domain.outcome import FinishReason, Outcome
+from tidegate.domain.request import ParsedRequest
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.errors import BudgetExceeded, ContextLengthExceeded, TidegateError, UpstreamRejected
 from tidegate.flow.facts import CallResult
+from tidegate.flow.faults import words_for_operators
 
 _LONGEST_CAUSE = 300  # characters in a record: enough for any message of ours, and most of others
 
@@ -48,10 +50,11 @@ def outcome_of_refusal(error: TidegateError) -> Outcome:
             return Outcome.REJECTED_INVALID
 
 
-def cause_of(error: TidegateError | None, result: CallResult | None) -> str | None:
+def cause_of(error: TidegateError | None, result: CallResult | None, request: ParsedRequest | None) -> str | None:
     """Give what went wrong in the words for operators: the upstream's failure, else what the client was told."""
     if result is not None and result.failure is not None:
-        return result.failure.message[:_LONGEST_CAUSE]
+        assert request is not None
+        return words_for_operators(result.failure, request)[:_LONGEST_CAUSE]
     if result is not None and result.denied is not None and error is None:
         denied = result.denied
         return f"the limit {denied.rule} had {denied.remaining} of {denied.requested} more {denied.resource} for a stream"[:_LONGEST_CAUSE]

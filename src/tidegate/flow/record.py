@@ -98,7 +98,7 @@ def record_of(
         choice.model if choice is not None else "",  # upstream_model
         request.stream if request is not None else False,
         ended.error.code if ended.error is not None else None,
-        cause_of(ended.error, ended.result),
+        cause_of(ended.error, ended.result, request),
         first_output_at - asked.received_at if first_output_at is not None else None,  # ttft_s
         _upstream_s(call),
         use.usage,
