@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from tests.scenarios.resilience_stories import TINY
-from tests.scenarios.stories import ANSWER, BOTH, CHAT, MAIN, REFUSED, RESET, STANDBY, STREAM, STREAMED, Story, world
+from tests.scenarios.stories import ANSWER, BOTH, CHAT, EMBEDDING, MAIN, REFUSED, RESET, STANDBY, STREAM, STREAMED, Story, world
 
 from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource
 from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Limits
+from tidegate.domain.request import Operation
+from tidegate.domain.units import ModelName
 from tidegate.domain.upstream import Route, Target
 from tidegate.policy.metering.forecast import FixedForecast
 from tidegate.policy.metering.pricing import Pricing
@@ -53,6 +55,15 @@ def priced(budget_micro: int, *requests: ScriptedRequest, **rates: int) -> Scena
     )
 
 
+def embedded(budget_micro: int, request: ScriptedRequest, *, main: int, standby: int, others: str | None = None) -> Scenario:
+    """A world with a budget and a price for each request, where the standby has the same model, or another."""
+    scenario = priced(budget_micro, replace(request, operation=Operation.EMBEDDING), main=0, standby=0)
+    prices = {"main": main, "standby": standby}
+    entries = tuple(PriceEntry(upstream, "*", Price((PriceTier(0, 0),), request_micro=micro)) for upstream, micro in prices.items())
+    targets = (Target(MAIN.upstream), Target(STANDBY.upstream, None if others is None else ModelName(others)))
+    return replace(scenario, pricing=Pricing(PriceBook("1", "EUR", entries)), routes=(Route("m", targets),))
+
+
 EXTENSION_STORIES: dict[str, Story] = {
     "a stream longer than was foreseen": Story(limited(1000, stream(GATHERED)), (Outcome.OK,)),
     "a stream that is extended twice and then has to end": Story(limited(200, stream(GATHERED)), (Outcome.TRUNCATED,)),
@@ -78,7 +89,30 @@ EXTENSION_STORIES: dict[str, Story] = {
     ),
     "a reservation that follows a failover": Story(limited(130, stream(REFUSED, GATHERED)), (Outcome.TRUNCATED,), (("", "next"),)),
     "a budget that ends a stream": Story(priced(1000, stream(GATHERED), main=10, standby=10), (Outcome.TRUNCATED,)),
-    "a first target that costs more than is left": Story(priced(100, stream(), main=10, standby=1), (Outcome.REJECTED_BUDGET,), ((),)),
+    "a first target that costs more than is left, and a standby that does not": Story(
+        priced(100, stream(STREAMED), main=10, standby=1), (Outcome.OK,), (("",),), ("L1; reason=standby; upstream=standby",)
+    ),
+    "two targets that cost more than is left, and a third that does not": Story(
+        priced(100, stream(STREAMED), main=10, standby=100, tiny=1), (Outcome.OK,), (("",),), ("L1; reason=standby; upstream=tiny",)
+    ),
+    "targets that all cost more than is left": Story(priced(100, stream(), main=10, standby=5, tiny=50), (Outcome.REJECTED_BUDGET,), ((),)),
+    "a first target that costs more than is left, and a standby that is dead": Story(
+        replace(priced(100, stream(at_s=1.0), main=10, standby=1), reports=(replace(DEAD, replica=STANDBY.replica),)),
+        (Outcome.REJECTED_BUDGET,),
+        ((),),
+    ),
+    "a budget that pays for the first target once, and for the standby then": Story(
+        priced(500, stream(ANSWER, body=CHAT), stream(ANSWER, body=CHAT), main=10, standby=1),
+        (Outcome.OK, Outcome.OK),
+        (("",), ("",)),
+        (None, "L1; reason=standby; upstream=standby"),
+    ),
+    "an embedding whose only target of its model costs more than is left": Story(
+        embedded(100, stream(body=EMBEDDING), main=150, standby=1, others="small"), (Outcome.REJECTED_BUDGET,), ((),)
+    ),
+    "an embedding whose first target costs more than is left, and the same model elsewhere does not": Story(
+        embedded(100, stream(ANSWER, body=EMBEDDING), main=150, standby=1), (Outcome.OK,), (("",),)
+    ),
     "a standby that costs more than is left, and one that does not": Story(
         priced(1000, stream(REFUSED, STREAMED), main=10, standby=100, tiny=10), (Outcome.OK,), (("", "next"),)
     ),

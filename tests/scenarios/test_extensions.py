@@ -12,7 +12,7 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import KeyId, ModelName, TenantId, UserId
 from tidegate.domain.usage import Evidence, Usage
-from tidegate.flow.actions import CancelAttempt, EndStream, Finish, TruncateStream
+from tidegate.flow.actions import CancelAttempt, EndStream, Finish, HoldCost, TruncateStream
 from tidegate.simulator.driver import Simulation
 from tidegate.simulator.scenario import Scenario
 
@@ -100,6 +100,30 @@ def test_a_budget_says_that_it_is_one() -> None:
     trace = Simulation(EXTENSION_STORIES["a budget that ends a stream"].scenario).run()
     [end] = [entry.action for entry in trace if isinstance(entry.action, TruncateStream)]
     assert ("budget", "acme-budget") == (end.reason, end.rule)
+
+
+def test_a_target_that_is_passed_over_refuses_nobody() -> None:
+    """What another target could do counts as no refusal; where none can, the cheapest says what is lacking, and it counts once."""
+    for name, denied, said in (
+        ("a first target that costs more than is left, and a standby that does not", 0, None),
+        ("targets that all cost more than is left", 1, "The request may cost 0.0002 and the budget"),
+    ):
+        simulation = Simulation(EXTENSION_STORIES[name].scenario)
+        simulation.run()
+        rules = simulation.policies.limits.statistics(now=simulation.now).rules
+        assert {"acme-budget": denied} == {rule.rule: rule.denied for rule in rules if rule.rule == "acme-budget"}
+        cause = _record(simulation).cause
+        assert (said is None) == (cause is None)
+        assert cause is None or said is None or cause.startswith(said)
+
+
+def test_what_is_held_and_charged_is_of_the_target_that_answers() -> None:
+    """Forty tokens at one micro each are held of the budget, and what came is charged at that price."""
+    simulation = Simulation(EXTENSION_STORIES["a first target that costs more than is left, and a standby that does not"].scenario)
+    held = [entry.action.cost_micro for entry in simulation.run() if isinstance(entry.action, HoldCost)]
+    assert [40] == held
+    record = _record(simulation)
+    assert (record.usage.completion_tokens, "standby") == (record.cost_micro, record.upstream)
 
 
 def test_the_client_sees_a_whole_stream() -> None:

@@ -25,7 +25,7 @@ _LEAST_REST = 16  # tokens: what is left of a limit below this is not worth anot
 class Allowance:
     """Keeps a permit's demand in step with one call. `reserved` is held already; `cap` is the most output of one answer."""
 
-    __slots__ = ("_at", "_cap", "_choice", "_choices", "_held", "_images", "_most", "_permit", "_pricing", "_reserved")
+    __slots__ = ("_at", "_cap", "_choice", "_choices", "_held", "_images", "_most", "_permit", "_pricing", "_refused", "_reserved")
 
     def __init__(
         self,
@@ -47,6 +47,8 @@ class Allowance:
         self._images = images
         self._at = at
         self._choice: Choice | None = None
+        self._refused = False
+        """The permit's last word was a refusal: it is told when another target needs no more than is held."""
 
     def __repr__(self) -> str:
         return f"Allowance({self._held.input_tokens} in, {self._held.output_tokens} out, {self._held.cost_micro} micro)"
@@ -85,9 +87,11 @@ class Allowance:
 
     def _hold(self, output_tokens: int, now: float) -> Denied | None:
         demand, held = self._demand(output_tokens), self._held
-        if demand.output_tokens == held.output_tokens and demand.cost_micro == held.cost_micro:  # the prompt stays as it is
+        is_held = demand.output_tokens == held.output_tokens and demand.cost_micro == held.cost_micro  # the prompt stays as it is
+        if is_held and not self._refused:
             return None
         denied = self._permit.move(demand, now=now)
+        self._refused = denied is not None
         if denied is None:
             self._held = demand
         return denied

@@ -18,7 +18,7 @@ from tidegate.domain.outcome import FinishReason
 from tidegate.domain.record import NOTHING_USED, AttemptRecord
 from tidegate.domain.request import BodyChanges, Operation, ParsedRequest
 from tidegate.domain.units import ReplicaId
-from tidegate.domain.upstream import Choice, Clock, Route, UpstreamFailure
+from tidegate.domain.upstream import Choice, Clock, Route, Target, UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.flow.actions import Action, CancelAttempt, Detach, EndStream, Relay, Reply, StartAttempt
 from tidegate.flow.allowance import NEVER, Allowance
@@ -82,7 +82,7 @@ class CallFlow:
         received_at: float = 0.0,
     ) -> None:
         self._request = request
-        self._route = _without_other_models(plan.route) if request.operation is Operation.EMBEDDING else plan.route
+        self._route = Route(plan.route.pattern, targets_of(plan.route, request)) if request.operation is Operation.EMBEDDING else plan.route
         self._policies = policies
         self._changes = plan.changes
         self._label = plan.degraded
@@ -439,10 +439,12 @@ class CallFlow:
         )
 
 
-def _without_other_models(route: Route) -> Route:
-    """Vectors of two models must not meet in one index: only the same model elsewhere may stand by for an embedding."""
+def targets_of(route: Route, request: ParsedRequest) -> tuple[Target, ...]:
+    """Give the targets that may answer. Vectors of two models must not meet in one index: for them it is only the same model elsewhere."""
+    if request.operation is not Operation.EMBEDDING:
+        return route.targets
     model = route.targets[0].model
-    return Route(route.pattern, tuple(target for target in route.targets if target.model == model))
+    return tuple(target for target in route.targets if target.model == model)
 
 
 def _after(instant: float | None, since: float) -> float | None:

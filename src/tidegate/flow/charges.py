@@ -15,7 +15,7 @@ from tidegate.domain.demand import Demand
 from tidegate.domain.money import UnbilledColor
 from tidegate.domain.record import AttemptRecord
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.upstream import Route
+from tidegate.domain.upstream import Target
 from tidegate.domain.usage import Usage
 from tidegate.policy.metering.pricing import Pricing
 from tidegate.wire.prompt_bound import pictures_in
@@ -29,11 +29,10 @@ class Charges(msgspec.Struct, frozen=True):
     attempts: tuple[AttemptRecord, ...] = ()
 
 
-def with_cost(demand: Demand, pricing: Pricing | None, request: ParsedRequest, route: Route, *, at: float) -> Demand:
-    """Add the most that a demand can cost at the target that is asked first. `at`, here and below, is in seconds since the epoch."""
+def with_cost(demand: Demand, pricing: Pricing | None, request: ParsedRequest, target: Target, *, at: float) -> Demand:
+    """Add the most that a demand can cost at a target. `at`, here and below, is in seconds since the epoch."""
     if pricing is None:
         return demand
-    target = route.targets[0]
     cost = pricing.cost_micro(
         target.upstream,
         request.model if target.model is None else target.model,

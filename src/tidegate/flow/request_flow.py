@@ -21,7 +21,7 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.request import Operation, ParsedRequest
-from tidegate.domain.upstream import Route
+from tidegate.domain.upstream import Route, Target
 from tidegate.domain.usage import Evidence
 from tidegate.errors import ClientError, Overloaded, TidegateError
 from tidegate.flow.actions import (
@@ -38,7 +38,7 @@ from tidegate.flow.actions import (
     TruncateStream,
 )
 from tidegate.flow.allowance import Allowance, allowance_of
-from tidegate.flow.call_flow import CallFlow
+from tidegate.flow.call_flow import CallFlow, targets_of
 from tidegate.flow.charges import charges_of, is_unbilled, with_cost
 from tidegate.flow.counts import answer_count
 from tidegate.flow.degrade import diverted, is_low_confidence, prepared_answer
@@ -241,7 +241,8 @@ class RequestFlow:
         assert self.permit is not None
         bound = request.prompt_tokens_bound
         if bound_is_enough(bound, self.permit.remaining_tokens(now=now)):
-            refused = self._hold(request, bound, now)
+            assert self._plan is not None
+            refused = self._hold(request, bound, self._plan.route.targets[0], now)
             if refused is None:
                 return self._start_call(request, now)
             if isinstance(refused, Short) and self._may_wait(now):
@@ -262,7 +263,7 @@ class RequestFlow:
 
     def _reserve_counted(self, request: ParsedRequest, now: float) -> list[Action]:
         assert self._prompt_counted is not None
-        refused = self._hold(request, self._prompt_counted, now)
+        refused = self._hold_somewhere(request, self._prompt_counted, now)
         if refused is None:
             return self._start_call(request, now)
         if isinstance(refused, Short):
@@ -271,8 +272,22 @@ class RequestFlow:
             refused = refused.denied
         return self._reject(limit_refusal(refused, capped=request.operation is not Operation.EMBEDDING), now)
 
-    def _hold(self, request: ParsedRequest, prompt_tokens: int, now: float) -> Denied | Short | None:
-        """Hold what the request may use; nothing is held when it does not fit."""
+    def _hold_somewhere(self, request: ParsedRequest, prompt_tokens: int, now: float) -> Denied | Short | None:
+        """Hold what the request may use at the first target that its budgets can pay; where there is none, the cheapest says what it lacks.
+
+        The call passes over those before it in the same way: see `CallFlow`.
+        """
+        assert self._plan is not None
+        refused: Denied | None = None
+        for target in targets_of(self._plan.route, request):
+            denied = self._hold(request, prompt_tokens, target, now)
+            if not isinstance(denied, Denied) or denied.resource is not Resource.COST:
+                return denied
+            refused = denied if refused is None or denied.requested < refused.requested else refused
+        return refused
+
+    def _hold(self, request: ParsedRequest, prompt_tokens: int, target: Target, now: float) -> Denied | Short | None:
+        """Hold what the request may use, at what a target costs; nothing is held when it does not fit."""
         assert self.permit is not None
         assert self.subject is not None
         demand = Demand(prompt_tokens)
@@ -282,8 +297,7 @@ class RequestFlow:
             expected = expected_length(self._policies.forecast, self.subject, request, cap, now=now)
             likely = estimate(prompt_tokens, cap, request.choices, ceiling=ceiling, output_ceiling=output_ceiling, expected=expected)
             demand = Demand(likely.prompt_tokens, likely.completion_tokens)
-        assert self._plan is not None
-        demand = with_cost(demand, self._billed_by(), request, self._plan.route, at=self.facts.started_at)
+        demand = with_cost(demand, self._billed_by(), request, target, at=self.facts.started_at)
         refused = self.permit.reserve(demand, now=now)
         if refused is None:
             self._reserved = demand

@@ -151,6 +151,7 @@ class LimiterPermit:
         """What is held beside the first take: (line, slot, amount), the latest last."""
         self._held_tokens = 0
         self._refused_by: RuleTally | None = None
+        """Whose refusal was the last word; one that another target did not meet is none of the request."""
         self._ended = False
 
     def __repr__(self) -> str:
@@ -251,8 +252,9 @@ class LimiterPermit:
                 for taken, taken_in, amount in more[before:]:
                     lines[taken].counter.give_back(amount, taken_in, now=now)
                 del more[before:]
-                line.tally.denied += 1
+                self._refused_by = line.tally
                 return _denied(line, lacks, line.counter.wait_s(lacks, now=now), now=now)
+        self._refused_by = None
         for index, _, amount in more[before:]:
             held[index] += amount
         for index in range(len(lines)):
