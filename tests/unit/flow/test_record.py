@@ -9,7 +9,7 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.record import AttemptRecord, RequestRecord, ServerTimes
 from tidegate.domain.request import Operation
-from tidegate.domain.units import KeyId, ReplicaId, Secret, TenantId, UpstreamName, UserId
+from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import Replica, Route, Target
 from tidegate.domain.usage import Evidence, Usage
 from tidegate.flow.events import AttemptCompleted, Authenticated, BodyReceived, OutputStarted
@@ -35,7 +35,7 @@ def _record() -> RequestRecord:
     """Carry a stream through: received at 10, output at 13, over at 17 s."""
     policies = Policies(
         limits=Limiter(LocalCounters()),
-        routes=RouteTable([Route("m*", (Target(UpstreamName("a"), "their-model"),))], ["m"]),
+        routes=RouteTable([Route("m*", (Target(UpstreamName("a"), ModelName("their-model")),))], ["m"]),
         fleet=Fleet([Replica(ReplicaId("a/0"), UpstreamName("a"), "vllm")]),
         retry=RetryPolicy(),
         rng=Random(1),
