@@ -19,6 +19,7 @@ HOT = {
     "domain": ("header_lines", "units"),
     "policy": (
         "metering/calendar_window",
+        "metering/coefficients",
         "metering/counter",
         "metering/forecast",
         "metering/gcra",
@@ -88,6 +89,7 @@ MESSAGES = {
     "http/answer_memory": (),
     "http/head_memory": (),
     "http/request_head": ("RequestFacts", "_Line"),
+    "policy/metering/coefficients": ("Expected", "TokenEstimate"),
     "policy/metering/estimate": ("Estimate",),
     "ports": ("RequestHead", "UpstreamRequest", "WindowState", "LimitState"),
     "wire/openai_response": ("Answer",),

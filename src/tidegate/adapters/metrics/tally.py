@@ -8,7 +8,6 @@ Called on the request path: one dictionary look-up and a few additions per recor
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -60,14 +59,20 @@ class _Distribution:
     __slots__ = ("_bounds", "_counts", "_seen", "_sum")
 
     def __init__(self, bounds: _Bounds) -> None:
-        self._bounds = bounds
+        self._bounds = list(bounds)
         self._counts = [0] * (len(bounds) + 1)
         self._seen: list[_Sight | None] = [None] * (len(bounds) + 1)
         """By bucket, its latest observation."""
         self._sum = 0.0
 
     def add(self, value: float, sight: _Sight | None = None) -> None:
-        bucket = bisect_left(self._bounds, value)
+        bounds, bucket, end = self._bounds, 0, len(self._bounds)
+        while bucket < end:  # `bisect_left`, which compiled code would have to look up and make an object of the value for
+            middle = (bucket + end) // 2
+            if bounds[middle] < value:
+                bucket = middle + 1
+            else:
+                end = middle
         self._counts[bucket] += 1
         self._sum += value
         if sight is not None:
@@ -76,7 +81,7 @@ class _Distribution:
     def histogram(self, value_of: Callable[[_Sight], float] | None = None) -> Histogram:
         """Show it, with exemplars where `value_of` says which of a record's values is counted here."""
         exemplars = () if value_of is None else tuple(_exemplar(each, value_of) for each in self._seen)
-        return Histogram(self._bounds, tuple(self._counts), self._sum, exemplars)
+        return Histogram(tuple(self._bounds), tuple(self._counts), self._sum, exemplars)
 
 
 class _RouteCell:
