@@ -93,19 +93,20 @@ class LogfmtLines:
         """Write the line of a finished request: what `__call__` makes of its `request_fields`, in one step where it is an ordinary one."""
         if record.error_code is not None or record.cause is not None or record.degraded is not None or len(record.attempts) != 1:
             return self(record.started_at + record.duration_s, "info", REQUEST_FINISHED, request_fields(record))
-        usage, reason, ttft_s = record.usage, record.finish_reason, record.ttft_s
+        usage, reason, ttft_s, duration_s = record.usage, record.finish_reason, record.ttft_s, record.duration_s
+        cached_tokens, color_name, trace_id = usage.cached_tokens, record.color, record.trace_id
         ttft = "" if ttft_s is None else f" ttft_ms={_milliseconds(ttft_s)}"
-        cached = f" cached_tokens={usage.cached_tokens}" if usage.cached_tokens else ""
+        cached = f" cached_tokens={cached_tokens}" if cached_tokens else ""
         finish = f" finish_reason={self._known.get(reason) or self._text('finish_reason', reason)}" if reason is not None else ""
-        color = f" color={self._text('color', record.color)}" if record.color else ""
-        trace = f" trace_id={self._unique('trace_id', record.trace_id)}" if record.trace_id else ""
-        at, request_id = self._timestamp(record.started_at + record.duration_s), self._unique("request_id", record.request_id)
+        color = f" color={self._text('color', color_name)}" if color_name else ""
+        trace = f" trace_id={self._unique('trace_id', trace_id)}" if trace_id else ""
+        at, request_id = self._timestamp(record.started_at + duration_s), self._unique("request_id", record.request_id)
         outcome: str = record.outcome  # declared: of texts and whole numbers without a format, compiled code joins a line in one step
         evidence: str = record.evidence
         stream = "true" if record.stream else "false"
         return (
             f"{at} info request.finished request_id={request_id} operation={record.operation} outcome={outcome} status={record.status}"
-            f"{self._caller(record)}{color} stream={stream} duration_ms={_milliseconds(record.duration_s)}{ttft}"
+            f"{self._caller(record)}{color} stream={stream} duration_ms={_milliseconds(duration_s)}{ttft}"
             f" upstream_ms={_milliseconds(record.upstream_s)} prompt_tokens={usage.prompt_tokens}{cached}"
             f" completion_tokens={usage.completion_tokens} evidence={evidence}{finish}{trace}\n"
         )
