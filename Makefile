@@ -40,12 +40,12 @@ serve: $(VENV)/installed-up $(if $(PURE),,$(VENV)/compiled)
 	@$(if $(PURE),,PYTHONPATH=$(COMPILED)$${PYTHONPATH:+:$$PYTHONPATH}) exec $(BIN)/tidegate serve $(ARGS)
 
 # The sans-I/O half is covered to the last branch; the adapters and drivers are tested against the real thing instead.
-# With ARGS (some tests only) coverage says nothing and is left out. pytest's closing line is repeated at the end. Two processes, each with whole
-# files: the end-to-end half mostly waits while the other half computes (tests/conftest.py). Byte code is kept even where the environment says
-# otherwise: some hundred processes are started, and each would compile what it imports.
+# With ARGS (some tests only) coverage says nothing and is left out. pytest's closing line is repeated at the end. Three processes for two
+# cores, each with whole files: two of them mostly wait for gateways while the third computes (tests/conftest.py). Byte code is kept even where
+# the environment says otherwise: some hundred processes are started, and each would compile what it imports.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/installed-test
-	@{ $(BIN)/python -m pytest -m "not soak" $(if $(ARGS),,-n 2 --dist loadfile --cov --cov-report=) $(ARGS); echo $$? > $(VENV)/test-status; } | tee $(VENV)/test-output
+	@{ $(BIN)/python -m pytest -m "not soak" $(if $(ARGS),,-n 3 --dist loadfile --cov --cov-report=) $(ARGS); echo $$? > $(VENV)/test-status; } | tee $(VENV)/test-output
 	@exit $$(cat $(VENV)/test-status)
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m coverage report --include="$(SANS_IO)" --skip-covered --show-missing --fail-under=100
