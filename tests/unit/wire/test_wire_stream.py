@@ -103,6 +103,30 @@ def test_an_empty_answer_starts_with_its_end(event: bytes) -> None:
     assert state.complete
 
 
+def test_an_event_like_the_last_one_is_not_decoded_while_its_choice_is_open() -> None:
+    """Nor is one before the first that was decoded in the middle, or one whose text needs a decoder."""
+    state = running()
+    other = HELLO.replace(b"hello", b"world!")
+    assert state._relay_alike(HELLO) is None
+    state.feed(HELLO)
+
+    assert state._relay_alike(other) is other
+    assert state._relay_alike(HELLO.replace(b"hello", b"\\n")) is None
+    assert state.text_bytes == 5 + 5 + 6
+    state.feed(STOP)
+    assert state._relay_alike(other) is None
+
+
+def test_an_engine_that_varies_each_event_costs_a_few_stencils_and_no_more() -> None:
+    """Some append random letters; their events go on being decoded."""
+    state = running()
+    for number in range(20):
+        event = HELLO.replace(b'"c-1"', b'"c-%d"' % number)
+        assert state.feed(event) is event
+
+    assert (state.chunks, state.text_bytes, state._stencils_left) == (21, 21 * 5, 0)
+
+
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("events", [1, 3])
 def test_the_short_way_is_open_to_both_common_framings(line_end: bytes, events: int) -> None:
