@@ -80,6 +80,21 @@ def test_whether_a_file_was_moved_is_asked_from_time_to_time(tmp_path: Path) -> 
     assert ((tmp_path / "elsewhere").read_bytes(), log.exists()) == (b"one\ntwo\n", False)
 
 
+def test_a_full_file_that_was_moved_or_cut_is_not_rotated(tmp_path: Path) -> None:
+    """What is rotated is looked at first, however lately that was done."""
+    log = tmp_path / "log.jsonl"
+    file = RotatingFile(log, max_bytes=10, keep_files=9, look_every_s=3600.0)
+    file.append(b"12345678\n")
+    log.rename(tmp_path / "elsewhere")
+    file.append(b"23456789\n")
+    assert log.read_bytes() == b"23456789\n"
+    log.write_bytes(b"")
+    file.append(b"34567890\n")
+    file.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "log.jsonl"]
+    assert log.read_bytes() == b"34567890\n"
+
+
 def test_a_file_that_grew_by_others_is_rotated_when_that_is_seen(tmp_path: Path) -> None:
     """Its size is what it was when it was last looked at, and what was written since; one that was cut is not rotated for what it had."""
     log = tmp_path / "log.jsonl"

@@ -37,9 +37,12 @@ class RotatingFile:
     def append(self, block: bytes, *, rotate: bool = True) -> None:
         """Add whole lines; OSError when they cannot be written."""
         descriptor = self._current()
-        if rotate and self._size and self._size + len(block) > self._max_bytes:
-            self._rotate()
+        if rotate and not self._has_room(block):
+            self._look_at = 0.0  # what is to be rotated must still be there, and as large
             descriptor = self._current()
+            if not self._has_room(block):
+                self._rotate()
+                descriptor = self._current()
         try:
             _write_all(descriptor, block)
         except OSError:
@@ -51,6 +54,9 @@ class RotatingFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def _has_room(self, block: bytes) -> bool:
+        return not self._size or self._size + len(block) <= self._max_bytes
 
     def _current(self) -> int:
         """Give a descriptor of the file that `path` names, or named a moment ago: an operator may have moved or removed it."""
