@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import ceil
+from typing import Any
 
 import pytest
 
@@ -52,9 +54,18 @@ def windows(rng: random.Random, before: Sequence[Row], after: Sequence[Row], *, 
     return window(before), window(after)
 
 
-def found(seed: int, change: Change | None, *, rows: int = 20_000, long_ratio: float = 0.05) -> Finding:
+@lru_cache(maxsize=len(SEEDS))
+def ordinary(seed: int, rows: int) -> tuple[list[Row], tuple[Any, ...]]:
+    """Draw what most of the tests have before the rise, once; and where the draws go on."""
     rng = random.Random(seed)
-    before, after = traffic(rng, rows), traffic(rng, rows, change=change, long_ratio=long_ratio)
+    return traffic(rng, rows), rng.getstate()
+
+
+def found(seed: int, change: Change | None, *, rows: int = 20_000, long_ratio: float = 0.05) -> Finding:
+    rng = random.Random()
+    before, state = ordinary(seed, rows)
+    rng.setstate(state)
+    after = traffic(rng, rows, change=change, long_ratio=long_ratio)
     return why(*windows(rng, before, after), DIMENSIONS)
 
 
