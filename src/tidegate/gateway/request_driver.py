@@ -219,7 +219,12 @@ class RequestDriver:
         return self._exchange.send
 
     def after(self, delay_s: float, attempt: Attempt) -> None:
-        self._loop.call_later(delay_s, attempt.after_done)
+        """Call `after_done` then; there is no timer if the attempt ends in this turn, as nearly all do that are done."""
+        self._loop.call_soon(self._wait_for_end, delay_s, attempt)
+
+    def _wait_for_end(self, delay_s: float, attempt: Attempt) -> None:
+        if not attempt.ended:
+            self._loop.call_later(delay_s, attempt.after_done)
 
     # ── feeding and performing ────────────────────────────────────────────────
 
