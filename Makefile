@@ -100,7 +100,7 @@ $(VENV)/installed-up: $(INPUTS) | $(BIN)/python
 	@touch $@
 
 $(VENV)/compiled: $(SOURCES) $(INPUTS) tools/compile_hot_modules.py | $(VENV)/installed-up
-	@echo "Compiling the request path (less than a minute, once; \"make up PURE=1\" goes without) …"
+	@echo "Compiling the request path (some two minutes, once; \"make up PURE=1\" goes without) …"
 	@$(BIN)/python tools/compile_hot_modules.py $(COMPILED) || true
 	@touch $@
 
