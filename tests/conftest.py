@@ -6,6 +6,7 @@ import gc
 from collections.abc import Generator
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -50,11 +51,22 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what mostly waits first and what mostly computes last, and trace only what coverage needs."""
+    """Put what mostly waits first and what mostly computes last."""
     items.sort(key=_place)
-    for item in items:
-        if not item.nodeid.startswith(TRACED):
-            item.add_marker("no_cover")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Trace only what coverage needs. A test process of xdist has two tracers, one above the other."""
+    stopped: list[Coverage] = []
+    while not item.nodeid.startswith(TRACED) and (tracer := Coverage.current()) is not None:
+        tracer.stop()
+        stopped.append(tracer)
+    try:
+        return (yield)
+    finally:
+        for tracer in reversed(stopped):
+            tracer.start()
 
 
 def _place(item: pytest.Item) -> int:
