@@ -252,6 +252,7 @@ def test_a_killed_parent_takes_the_engine_with_it(tmp_path: Path) -> None:
         os.close(process)
 
 
+@pytest.mark.timeout(180)  # a model computes: some 10 s of a core that is its own
 def test_the_doctor_measures_a_healthy_engine(tmp_path: Path) -> None:
     """Under the default memory limit every figure of the report is there, and the verdict is good."""
     report = asyncio.run(run_doctor(EngineSettings(state_directory=str(tmp_path))))
