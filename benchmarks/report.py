@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.kept import Run
-from benchmarks.measure.latency import EAGER
 from benchmarks.measure.memory import MANY
 from benchmarks.rows import Row
 from benchmarks.targets import TARGETS, Target, Verdict
@@ -68,10 +67,9 @@ _SECTIONS = (
         "latency",
         "Latency at a fixed rate",
         (
-            "Open loop: requests are due at fixed times, latency runs from then. The rate is half of what ours saturates at with this "
-            "load (`saturates_at_per_s`: half of the answers come sooner than in a closed loop), or of what the peer itself does where it "
-            "cannot hold that; `added` is to the upstream itself at the same rate. `sent_late` is the client's own part. A closed loop "
-            "saturates higher, since it keeps a gateway awake; ours is also measured at half of that."
+            "Open loop: requests are due at fixed times, latency runs from then. The rate is half of what ours saturates at, or of what "
+            "the peer itself does where it cannot hold that; `added` is to the upstream itself at the same rate. `sent_late` is the "
+            "client's own part."
         ),
     ),
     ("gaps", "Gaps between chunks", "The same 200 streams straight to the upstream and through Tidegate."),
@@ -159,7 +157,7 @@ def peer_table(rows: Sequence[Row]) -> str:
     """Give one line per gateway with the figures that compare it, and in brackets how many times ours that is."""
     found = {(row.measurement, row.subject): row.figures for row in rows}
     subjects = list(dict.fromkeys(row.subject for row in rows if row.measurement in {"requests", "streams", "memory", "latency"}))
-    gateways = [name for name in subjects if not name.startswith(("direct", EAGER))]
+    gateways = [name for name in subjects if not name.startswith("direct")]
     ours = next((name for name in reversed(gateways) if name.startswith("tidegate")), "")
     lines = []
     for name in gateways:

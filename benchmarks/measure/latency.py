@@ -1,9 +1,6 @@
 """What each gateway adds to the latency of a request at a fixed rate: open loop, from when each request was due.
 
 The rate is half of what ours saturates at, the same for all that can hold it; one that cannot gets half of what itself saturates at.
-Saturation is that of the same load, requests that come one at a time: the highest rate at which half of the answers still come sooner than
-in a closed loop, where there is always a queue. The closed loop's own rate is higher (its connections keep a gateway awake and its caches
-warm), and what ours adds at half of that is told beside it.
 """
 
 from __future__ import annotations
@@ -23,11 +20,8 @@ from benchmarks.rows import Figures, Row, difference, median_of
 from benchmarks.subjects import Subject, fixed_upstream, workplace
 
 CONNECTIONS = 64
-EAGER = "at half of a closed loop's rate"
 HOLDS = 0.8
-"""A gateway holds a rate up to this part of its saturation."""
-STEPS = 5
-"""Of halving what the saturation may be, from nothing to the closed loop's: to within 3 % of the latter."""
+"""A gateway holds a rate up to this part of its saturation, which a second of closed loop tells."""
 _FIGURES = ("p50_ms", "p99_ms", "sent_late_p99_ms", "requests")
 
 
@@ -37,16 +31,11 @@ def measure(options: Options) -> list[Row]:
     cores, absent = share_cores(usable_cores()), dict(options.absent)
     main = replace(options, variants=(options.main_variant,))
     with workplace() as place, fixed_upstream(place, cores) as port, all_subjects(main, Site(place, port, cores), absent) as subjects:
-        ours = subjects[0]
-        closed = {subject.name: _closed_loop(subject, place, cores) for subject in subjects}
-        open_loop = {subject.name: _saturation(subject, cores, below=closed[subject.name]) for subject in subjects}
-        rates = _rates(open_loop, first=ours.name)
-        eager = replace(ours, name=f"{EAGER}: {ours.name}")
-        asked = rates | {eager.name: round(closed[ours.name] / 2)}
-        direct = {rate: Subject(f"direct, {rate:,} /s", port) for rate in dict.fromkeys(asked.values())}
-        asked |= {subject.name: rate for rate, subject in direct.items()}
+        rates = _rates({subject.name: _saturation(subject, place, cores) for subject in subjects}, first=subjects[0].name)
+        direct = {rate: Subject(f"direct, {rate:,} /s", port) for rate in dict.fromkeys(rates.values())}
+        asked = rates | {subject.name: rate for rate, subject in direct.items()}
         results = alternate(
-            (*direct.values(), *subjects, eager),
+            (*direct.values(), *subjects),
             rounds,
             lambda subject: paced_round(subject, cores, rate_per_s=asked[subject.name], seconds=seconds),
             absent=absent,
@@ -55,35 +44,19 @@ def measure(options: Options) -> list[Row]:
     for name, every in results.items():
         figures = median_of(every, _FIGURES) | {"wrong": sum(each["wrong"] for each in every), "rate_per_s": asked[name]}
         bare = results.get(direct[asked[name]].name)
-        if not name.startswith("direct") and bare is not None:
+        if name in rates and bare is not None:
             figures |= {f"added_{figure}": difference(every, bare, figure) for figure in ("p50_ms", "p99_ms")}
-        if name in closed:
-            figures |= {"saturates_at_per_s": open_loop[name], "closed_loop_per_s": closed[name]}
-        rows.append(Row("latency", name, figures, judged=name == ours.name))
+        rows.append(Row("latency", name, figures, judged=name == subjects[0].name))
     return rows + not_measured("latency", absent)
 
 
-def _closed_loop(subject: Subject, place: Path, cores: Cores) -> float:
-    """Give the requests per second that a subject takes from connections that wait for each answer; the first second warms it."""
+def _saturation(subject: Subject, place: Path, cores: Cores) -> float:
+    """Give the requests per second that a subject takes; the first second warms it."""
     body = chat_body()
     load = Wrk(place, f"saturation-{subject.port}", port=subject.port, head=subject.head(body), body=body, cores=cores.load)
     load.run(1.0, connections=subject.load.connections)
     saturated = load.run(1.0, connections=subject.load.connections)
-    return max(1.0, round(saturated.requests / saturated.seconds))
-
-
-def _saturation(subject: Subject, cores: Cores, *, below: float) -> float:
-    """Give the highest rate that a subject holds, by halving; `below` is its closed loop's."""
-    queue_ms = subject.load.connections / below * 1e3
-    held, not_held = 0.0, below
-    for _ in range(STEPS):
-        rate = (held + not_held) / 2
-        figures = paced_round(subject, cores, rate_per_s=rate, seconds=1.0)
-        if figures["p50_ms"] <= queue_ms and not figures["wrong"]:
-            held = rate
-        else:
-            not_held = rate
-    return max(1.0, round(held))
+    return max(1.0, saturated.requests / saturated.seconds)
 
 
 def _rates(saturation: dict[str, float], *, first: str) -> dict[str, int]:
