@@ -198,7 +198,7 @@ def test_the_overview_is_live(browser: Browser, site: Site) -> None:
     with visit(browser, site, "overview") as page:
         page.wait_for_selector("#live.good")
         site.ask(stream=True)
-        page.wait_for_function("Number(document.getElementById('tokens_out').textContent) > 0")
+        playwright.expect(page.locator("#tokens_out")).to_have_text(re.compile("[1-9]"))
         page.wait_for_selector("#outcomes tbody td:has-text('ok')")
         overview = site.figures("/admin/overview")
         assert overview["latest"]["minute"]["outcomes"]["ok"] >= 1  # type: ignore[index]
@@ -280,7 +280,7 @@ def test_a_key_is_made_and_revoked_by_keyboard(browser: Browser, site: Site) -> 
         token = page.inner_text("#token-text")
         assert token.startswith("tg-")
         page.keyboard.press("Escape")
-        page.wait_for_function("document.getElementById('token-text').textContent === ''")
+        playwright.expect(page.locator("#token-text")).to_have_text("")
         page.wait_for_selector("#keys td:has-text('by keyboard')")
         assert token not in page.content()
         assert token not in page.url

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tidegate.adapters.ending import end
 from tidegate.adapters.health.news import VERSION, Hearing, News, Source, decode, encode
 from tidegate.domain.units import Secret
 
@@ -126,8 +127,7 @@ class HealthShare:
     async def aclose(self) -> None:
         """Fall silent; safe to repeat."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
 
     # ── connecting ────────────────────────────────────────────────────────────
 
@@ -224,9 +224,7 @@ async def _first_failure(*works: Awaitable[None]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
+        await end(*tasks)
+    for task in tasks:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            raise failure

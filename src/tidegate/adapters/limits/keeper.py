@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from random import Random
 
+from tidegate.adapters.ending import end
 from tidegate.adapters.limits.store import LeaseStore, StoreLost
 from tidegate.domain.leases import LeaseBatch, LeaseClaim
 from tidegate.policy.metering.leases.leased_counters import MOST_CLAIMS, LeasedCounters, Shortage, is_covered
@@ -93,10 +94,7 @@ class Keeper:
 
     async def aclose(self) -> None:
         """Stop; leases that are left die by themselves. Safe to repeat."""
-        tasks = [*self._under_way, *([self._task] if self._task is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*([self._task] if self._task is not None else []), *self._under_way)
         await self._store.aclose()
 
     async def _run(self) -> None:
