@@ -209,10 +209,14 @@ def main() -> int:
     options = parser.parse_args()
     gc.set_threshold(COLLECT_EVERY)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    requests = max(2 * CONNECTIONS, options.requests // 20) if options.stream else options.requests
+    said = os.dup(2)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)  # the log lines; as in use, written and nobody's concern
-    requests = max(2 * CONNECTIONS, options.requests // 20) if options.stream else options.requests
-    figures = uvloop.run(_measure(options.rounds, requests, stream=options.stream))
+    try:
+        figures = uvloop.run(_measure(options.rounds, requests, stream=options.stream))
+    finally:
+        os.dup2(said, 2)  # so that a failure is seen
     each = [figure / CHUNKS for figure in figures] if options.stream else figures
     print(f"{min(each):.2f} µs at least, {statistics.median(each):.2f} in the middle of {options.rounds} rounds")
     return 0

@@ -21,7 +21,8 @@ REMEMBERED_LINES = 64
 
 _METHOD = re.compile(r"[A-Z]{1,16}")
 _PATH = re.compile(r"/[\x21\x22\x24-\x7e]*")
-_OURS = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})
+OWNED = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection"})
+"""Header fields that only the pool writes. Who hands over finished lines has them checked against this too."""
 
 
 class RequestEncoder:
@@ -40,7 +41,7 @@ class RequestEncoder:
         """Give two pieces to send one after the other; the second is empty unless the body is large."""
         method, headers, body = request.method, request.headers, request.body
         line = self._lines.get((method, request.path)) or self._line(method, request.path)
-        fields = field_lines(headers, _OURS) + request.lines
+        fields = field_lines(headers, OWNED) + request.lines
         if not body and method in {"GET", "HEAD"}:
             return b"%b%b\r\n" % (line, fields), b""
         if len(body) > SMALL_BODY_BYTES:

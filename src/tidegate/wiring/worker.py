@@ -43,6 +43,7 @@ from tidegate.gateway.calibration import Calibration
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.http.client import PoolSettings, UpstreamPool, fetch
+from tidegate.http.client_request import OWNED
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.coefficients import Coefficients
 from tidegate.policy.metering.limiter import Limiter
@@ -195,7 +196,7 @@ class LiveWorker:
         pools = {replica: pool_of(section, base_url) for replica, section, base_url in members}
         endpoints = {
             replica: UpstreamEndpoint(
-                pools[replica], DIALECTS[section.dialect], field_lines(upstream_headers(section)), section.dialect in _OWN_SERVERS
+                pools[replica], DIALECTS[section.dialect], field_lines(upstream_headers(section), OWNED), section.dialect in _OWN_SERVERS
             )
             for replica, section, _ in members
         }
@@ -275,7 +276,7 @@ class LiveWorker:
                 self.gateway.tasks.start(self._engine_pool.aclose())
             self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url))
         if self._engine_pool is not None:
-            lines = field_lines(bearer(state.api_key))
+            lines = field_lines(bearer(state.api_key), OWNED)
             endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], lines, continues_trace=True)
             self.gateway.services.endpoints[LOCAL_REPLICA] = endpoint
         ready = state.phase is EnginePhase.READY

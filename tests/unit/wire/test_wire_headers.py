@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.http.client_request import OWNED
 from tidegate.ports import LimitState, WindowState
 from tidegate.testing.header_fields import fields_of
 from tidegate.wire.headers import (
@@ -39,6 +40,11 @@ def test_the_upstream_sees_what_changes_its_answer_and_nothing_of_the_caller() -
         (b"accept", b"text/event-stream"),
         (b"x-session-id", b"order-7"),
     )
+
+
+def test_no_client_says_where_its_request_to_the_upstream_ends() -> None:
+    """What passes is put into finished lines, which the pool does not look through again."""
+    assert upstream_request_headers(tuple((name, b"1") for name in sorted(OWNED))) == ((b"content-type", b"application/json"),)
 
 
 def test_the_client_sees_what_describes_its_answer_and_nothing_of_our_account() -> None:
