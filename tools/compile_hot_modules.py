@@ -125,7 +125,7 @@ def make_native(module: Path) -> None:
             indent = " " * node.col_offset
             lines[node.lineno - 1 : node.end_lineno] = [f"{indent}...\n"]
             text = "".join(lines)
-    module.write_text(text.replace("(asyncio.Protocol):", ":"))
+    module.write_text(text.replace("(asyncio.Protocol):", ":").replace(", asyncio.Protocol):", "):"))
 
 
 def enum_members(source: Path) -> dict[str, set[str]]:

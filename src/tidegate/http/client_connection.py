@@ -36,7 +36,7 @@ from tidegate.domain.units import Headers
 from tidegate.http.answer_memory import STATUS, AnswerMemory
 from tidegate.http.client_call import SILENCE, Call, CallOwner, Silence
 from tidegate.http.framing import content_of_chunk
-from tidegate.http.outbox import Outbox
+from tidegate.http.outbox import Outbox, Sender
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver
 
 ASK_AFTER_IDLE_S = 1.0
@@ -88,7 +88,7 @@ _LOOK_AT_URL = "check that base_url points at a model server's HTTP port"
 _NO_BODY = _NoBody()
 
 
-class Connection(asyncio.Protocol):
+class Connection(Sender, asyncio.Protocol):
     """An open connection; the event loop and the parser call it."""
 
     __slots__ = (
@@ -110,6 +110,7 @@ class Connection(asyncio.Protocol):
         "_phase",
         "_pool",
         "_receiver",
+        "_take_body",
         "_transport",
         "_until_close",
         "closed",
@@ -127,6 +128,8 @@ class Connection(asyncio.Protocol):
         self._between_chunks = False
         """The parser stands between two chunks."""
         self._receiver: CallReceiver = SILENCE
+        self._take_body = self._receiver.response_chunk
+        """Kept, since to find it for each chunk costs as much as to call it."""
         self._outbox = outbox if outbox is not None else Outbox(loop)
         self._pool = pool
         self._loop = loop
@@ -192,7 +195,7 @@ class Connection(asyncio.Protocol):
         else:
             transport.write(call.head)
         self._feed = self._feed_head
-        self._receiver = call.receiver
+        self._hear(call.receiver)
         if call.paused:
             self.pause()
         if not call.announced:
@@ -239,7 +242,7 @@ class Connection(asyncio.Protocol):
         if self._between_chunks:
             content = content_of_chunk(data)
             if content:
-                self._receiver.response_chunk(content)
+                self._take_body(content)
                 self._outbox.flush_if_full()
                 return
             self._between_chunks = False
@@ -298,7 +301,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         self._flowing = True
         self._counted = 0
-        self._receiver.response_chunk(body)
+        self._take_body(body)
 
     def on_chunk_header(self) -> None:
         self._chunk_ended = False
@@ -323,7 +326,7 @@ class Connection(asyncio.Protocol):
         receiver = self._receiver
         if call.is_head:
             self._phase = _COMPLETE
-            self._receiver = _NO_BODY
+            self._hear(_NO_BODY)
         call.head = call.body = b""
         receiver.response_started(status, headers)
 
@@ -335,7 +338,7 @@ class Connection(asyncio.Protocol):
         if whole is not None and call is not None:
             self._until_close = False
             self._start_answer(call, STATUS, whole.headers, keeps_alive=whole.keeps_alive)
-            self._receiver.response_chunk(whole.body)
+            self._take_body(whole.body)
             self._phase = _COMPLETE
             return
         self._counted += len(data)
@@ -416,7 +419,12 @@ class Connection(asyncio.Protocol):
         if call is not None:
             call.connection = None
         self._feed = None
-        self._receiver = SILENCE
+        self._hear(SILENCE)
+
+    def _hear(self, receiver: CallReceiver) -> None:
+        """Tell this receiver from now on."""
+        self._receiver = receiver
+        self._take_body = receiver.response_chunk
 
     def _early(self) -> None:
         """Give up a server that speaks before a request went out: nobody asked for it. One that was used before may be in the middle of

@@ -59,7 +59,7 @@ def framed(content: bytes) -> bytes:
     """Make a chunk of this content, which is not empty."""
     size = len(content)
     line = _SIZE_LINES[size] if size < _ORDINARY_BYTES else b"%x\r\n" % size
-    return line + content + b"\r\n"
+    return b"%b%b\r\n" % (line, content)
 
 
 def content_of_chunk(piece: bytes) -> bytes:

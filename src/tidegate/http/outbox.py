@@ -10,18 +10,21 @@ inside a call to an application or a receiver, but for that of a `Sender` itself
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
 FULL: Final = 32
 """Connections with something to send at which the end of a read of the same side sends all. What the other side's reads fill, as a relay's
 mostly do, goes at the turn's end: as late as the turn has reads."""
 
 
-class Sender(Protocol):
-    """A connection with bytes to send."""
+class Sender:
+    """A connection with bytes to send. (A base class and no Protocol: compiled, it is called without looking the method up by its name.)"""
+
+    __slots__ = ()
 
     def flush(self) -> None:
         """Send what is held, if anything still is."""
+        raise NotImplementedError
 
 
 class Outbox:

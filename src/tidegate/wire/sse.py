@@ -18,6 +18,7 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"
 """UTF-8's byte order mark."""
 _MAX_RETRY_DIGITS = 9
+_DATA = b"data: "
 _BLANK_LINE = re.compile(rb"(?:\A|(?<=\n)|(?<=\r)(?!\n))(?:\r\n?|\n)")
 """A line end that follows a line end (or the event's start). An LF after a CR is the same line end, not the next."""
 
@@ -37,11 +38,14 @@ def parse_event(event_bytes: bytes, *, first: bool = False) -> ServerSentEvent:
     """Interpret the lines of one event; `first` says that it opens the stream, where one byte order mark is skipped."""
     if first and event_bytes.startswith(BOM):
         event_bytes = event_bytes[len(BOM) :]
+    written = event_bytes.splitlines()
+    if len(written) == 2 and not written[1] and written[0].startswith(_DATA):  # noqa: PLR2004  a line and a blank one, as nearly all are
+        return ServerSentEvent(data=written[0][len(_DATA) :], dispatches=True)
     lines: list[bytes] = []
     name: str | None = None
     last_id: str | None = None
     retry_ms: int | None = None
-    for line in event_bytes.splitlines():
+    for line in written:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":

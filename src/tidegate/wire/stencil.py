@@ -28,14 +28,13 @@ _LONGEST_EVENT: Final = 4096
 class Stencil:
     """Made by `cut_stencil`."""
 
-    __slots__ = ("_after", "_around", "_before", "_relayed_after", "_relayed_before", "_short_bytes", "_shortest", "_verbatim")
+    __slots__ = ("_after", "_around", "_before", "_relayed_after", "_relayed_before", "_shortest", "_verbatim")
 
-    def __init__(self, event: bytes, relayed: bytes, text: bytes, *, shortest: int, short_bytes: int) -> None:
+    def __init__(self, event: bytes, relayed: bytes, text: bytes, *, shortest: int) -> None:
         self._before, self._after = _around(event, text)
         self._around = len(self._before) + len(self._after)
         self._shortest = shortest
         self._verbatim = event == relayed
-        self._short_bytes = short_bytes
         self._relayed_before, self._relayed_after = (self._before, self._after) if self._verbatim else _around(relayed, text)
 
     def measure(self, event: bytes) -> int:
@@ -50,7 +49,7 @@ class Stencil:
             if byte < _SPACE or byte in (_QUOTE, _BACKSLASH):
                 return NO_MATCH
             at += 1
-        return size if size >= self._shortest else self._short_bytes
+        return size if size >= self._shortest else 0
 
     def relay(self, event: bytes) -> bytes:
         """Give what is relayed of an event that has this shape."""
@@ -64,15 +63,15 @@ def is_plain(text: bytes) -> bool:
     return len(text) - 2 <= _LONGEST_TEXT and b'"%b"' % text.translate(None, _SPECIAL) == text
 
 
-def cut_stencil(event: bytes, relayed: bytes, text: bytes, *, shortest: int, short_bytes: int) -> Stencil | None:
+def cut_stencil(event: bytes, relayed: bytes, text: bytes, *, shortest: int) -> Stencil | None:
     """Make a stencil of an event, what is relayed of it, and the plain string with its text.
 
     None if the event is too long to keep, or it is not certain where its text is. A text of fewer than `shortest` bytes counts for
-    `short_bytes`, any other for its own.
+    nothing, any other for its own.
     """
     if len(event) > _LONGEST_EVENT or event.count(text) != 1 or relayed.count(text) != 1:
         return None
-    return Stencil(event, relayed, text, shortest=shortest, short_bytes=short_bytes)
+    return Stencil(event, relayed, text, shortest=shortest)
 
 
 def _around(event: bytes, text: bytes) -> tuple[bytes, bytes]:

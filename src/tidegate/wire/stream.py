@@ -38,6 +38,9 @@ _STENCILS = 8
 """Cut per stream: one for what is thought, one for what is said, some for engines that vary. They are wasted if each event is different."""
 
 _DONE = b"[DONE]"
+_USUAL_DONE = b"data: [DONE]\n\n"
+_FINISHES = b'"finish_reason":"'
+_NO_CHOICES = b'"choices":[]'
 _PREFIX = b"data: {"
 _NULL_USAGE = b',"usage":null'
 _QUOTES = 2
@@ -127,7 +130,8 @@ class StreamCodec:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk as it came; give what goes to the client now (the caller holds it back until the commit point)."""
-        if self._in_the_middle:
+        tried = self._in_the_middle
+        if tried:
             relayed = self._relay_alike(chunk)
             if relayed is not None:
                 self.chunks += 1
@@ -143,7 +147,8 @@ class StreamCodec:
         if self._over:
             return lead
         whole = self._splitter.feed(chunk)
-        relayed = self._relay_short(whole) if self.output_started else None
+        tried = tried and len(whole) == len(chunk)
+        relayed = self._relay_short(whole) if self.output_started and not tried else None
         relayed = lead + (self._relay_events(whole) if relayed is None else relayed)
         self._take_stock()
         return relayed
@@ -226,6 +231,8 @@ class StreamCodec:
 
     def _glance(self, event: bytes) -> bytes | None:
         """Give a `data: {…}` event as it is to be relayed, or None when it carries more than output."""
+        if event.find(_FINISHES) >= 0 or event.find(_NO_CHOICES) >= 0:  # more than output, most likely: not worth decoding it twice
+            return None
         try:
             glance = STREAM.decode(event[6:])
         except (msgspec.DecodeError, RecursionError):
@@ -250,16 +257,14 @@ class StreamCodec:
         return relayed
 
     def _learn(self, event: bytes, relayed: bytes, delta: DeltaGlance) -> None:
-        """Cut a stencil of an ordinary event of one choice, if it has a text."""
-        for text in (delta.content, delta.reasoning_content, delta.reasoning):
-            if len(text) > _EMPTY:
-                string = bytes(text)
-                if is_plain(string):
-                    self._stencils_left -= 1
-                    short_bytes = _text_bytes_of(event.replace(string, b'""', 1)[len(_PREFIX) - 1 :])
-                    cut = cut_stencil(event, relayed, string, shortest=_EMPTY - _QUOTES + 1, short_bytes=short_bytes)
-                    self._stencil = cut or self._stencil
-                return
+        """Cut a stencil of an ordinary event of one choice, if it has one text and nothing beside it that counts."""
+        texts = [text for text in (delta.content, delta.reasoning_content, delta.reasoning) if len(text) > _EMPTY]
+        if len(texts) != 1 or delta.tool_calls:
+            return
+        string = bytes(texts[0])
+        if is_plain(string):
+            self._stencils_left -= 1
+            self._stencil = cut_stencil(event, relayed, string, shortest=_EMPTY - _QUOTES + 1) or self._stencil
 
     # ── the long way ─────────────────────────────────────────────────────────────
 
@@ -279,14 +284,15 @@ class StreamCodec:
 
     def _judge(self, piece: bytes) -> bytes:
         """Take one event in, whatever it is; give what of it goes to the client."""
+        if piece == _USUAL_DONE:
+            return self._take_done(piece)
         event = parse_event(piece, first=self._first)
         self._first = False
         if not event.dispatches:
             return piece
         text = event.data.strip()
         if text == _DONE:
-            self.done = self.finished = self.output_started = self._over = True
-            return piece
+            return self._take_done(piece)
         content = lenient.decode(text)
         if content is lenient.MALFORMED:
             self.malformed += 1
@@ -296,13 +302,14 @@ class StreamCodec:
             if error is None:
                 return piece  # JSON that means nothing to us may mean something to the client
             content = {}
-        kept = self._take(piece, content, error)
-        if self.failure is None:
-            self.text_bytes += _text_bytes_of(text)
-        return kept
+        return self._take(piece, text, content, error)
 
-    def _take(self, piece: bytes, content: dict[str, object], error: object) -> bytes:
-        """Learn from a chunk object (or error); give what of it goes to the client."""
+    def _take_done(self, piece: bytes) -> bytes:
+        self.done = self.finished = self.output_started = self._over = True
+        return piece
+
+    def _take(self, piece: bytes, text: bytes, content: dict[str, object], error: object) -> bytes:
+        """Learn from a chunk object (or error) and its text; give what of it goes to the client."""
         was_running = self.output_started
         if not was_running:  # the short way does not look for them
             self.response_id = self.response_id or identity(content.get("id"))
@@ -321,9 +328,13 @@ class StreamCodec:
             self.finish_reason = FinishReason.ERROR.value
             self._fail(generation_failed() if error is None else classify_error_object(self._dialect, error))
             return b""
-        carried_output = [self._take_choice(choice, reason) for choice, reason in zip(choices, reasons, strict=True)]
-        counts_on_the_short_way = was_running and choices and not any(reasons)  # which does not look into deltas
-        if counts_on_the_short_way or any(carried_output):
+        carried_output = False
+        for choice, reason in zip(choices, reasons, strict=True):
+            carried_output = self._take_choice(choice, reason) or carried_output
+        might_take_the_short_way = bool(choices) and not any(reasons)  # which does not look into deltas
+        if carried_output or might_take_the_short_way:
+            self.text_bytes += _text_bytes_of(text)
+        if carried_output or (might_take_the_short_way and was_running):
             self.chunks += 1
         if not self._hide_usage or "usage" not in content:
             return piece

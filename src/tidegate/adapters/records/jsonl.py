@@ -24,8 +24,9 @@ from tidegate.adapters.records.sink import LogSink
 from tidegate.domain.record import RequestRecord
 from tidegate.wire.masking import Masker
 
-INTERVAL_S = 0.05
-"""Longest time a record waits for the thread when all is well."""
+INTERVAL_S = 0.2
+"""Longest time a record waits for the thread when all is well: a line in the log may come so much later. Each look costs a tenth of a
+millisecond, with nothing to write too."""
 WAKE_AT = 64
 """Waiting records that wake the thread early, so that a burst does not make one long write."""
 BATCH = 96
