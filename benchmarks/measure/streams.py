@@ -22,7 +22,7 @@ SETTLE_S = 0.7
 
 def measure(options: Options) -> list[Row]:
     """Measure the cost of a streamed chunk beside the peers'."""
-    rounds, seconds = (2, 1.5) if options.quick else (4, 3.0)
+    rounds, seconds = (2, 1.5) if options.quick else (8, 3.0)
     cores = share_cores(usable_cores())
     absent = dict(options.absent)
     with (

@@ -251,17 +251,17 @@ class CallFlow:
             return None
         assert self.choice is not None
         limits = self.choice.replica.timeouts
-        total = (self._started_at + limits.total_s, Clock.TOTAL)
+        at, clock = self._started_at + limits.total_s, Clock.TOTAL
         if self._connected_at is None:
-            return min((self._started_at + limits.connect_s, Clock.CONNECT), total)
+            return _earlier(self._started_at + limits.connect_s, Clock.CONNECT, at, clock)
         if not self._request.stream:
-            return total
+            return at, clock
         if self._responded_at is None:
-            return min((self._started_at + limits.first_byte_s, Clock.FIRST_BYTE), total)
-        stall = (self.progress.at + limits.stall_s, Clock.STALL)
+            return _earlier(self._started_at + limits.first_byte_s, Clock.FIRST_BYTE, at, clock)
+        at, clock = _earlier(self.progress.at + limits.stall_s, Clock.STALL, at, clock)
         if self.first_output_at is None:
-            return min((self._started_at + limits.first_token_s, Clock.FIRST_TOKEN), stall, total)
-        return min(stall, total)
+            return _earlier(self._started_at + limits.first_token_s, Clock.FIRST_TOKEN, at, clock)
+        return at, clock
 
     # ── attempts ──────────────────────────────────────────────────────────────
 
@@ -445,6 +445,11 @@ def targets_of(route: Route, request: ParsedRequest) -> tuple[Target, ...]:
         return route.targets
     model = route.targets[0].model
     return tuple(target for target in route.targets if target.model == model)
+
+
+def _earlier(at: float, clock: Clock, other_at: float, other: Clock) -> tuple[float, Clock]:
+    """Give the first of two times with its clock. (Compiled, `min` would box what it compares.)"""
+    return (at, clock) if at <= other_at else (other_at, other)
 
 
 def _after(instant: float | None, since: float) -> float | None:

@@ -55,8 +55,22 @@ def coded_body() -> UnsupportedEncoding:
     )
 
 
+class _Last:
+    """The last whole chunk that was read, and what is in it: a relay mostly writes what it has just read."""
+
+    __slots__ = ("chunk", "content")
+
+    def __init__(self) -> None:
+        self.chunk = self.content = b""
+
+
+_LAST: Final = _Last()
+
+
 def framed(content: bytes) -> bytes:
     """Make a chunk of this content, which is not empty."""
+    if content is _LAST.content:
+        return _LAST.chunk
     size = len(content)
     line = _SIZE_LINES[size] if size < _ORDINARY_BYTES else b"%x\r\n" % size
     return b"%b%b\r\n" % (line, content)
@@ -68,7 +82,9 @@ def content_of_chunk(piece: bytes) -> bytes:
     line = _SIZE_LINES_BY_LENGTH[length] if length < _ORDINARY_BYTES else b""
     if not line or not piece.endswith(b"\r\n") or not (piece.startswith(line) or piece.startswith(line.upper())):  # noqa: PIE810
         return b""
-    return piece[len(line) : -2]
+    content = piece[len(line) : -2]
+    _LAST.content, _LAST.chunk = content, piece
+    return content
 
 
 class LengthReader:

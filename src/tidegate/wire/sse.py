@@ -62,6 +62,8 @@ def parse_event(event_bytes: bytes, *, first: bool = False) -> ServerSentEvent:
 def split_events(whole: bytes) -> list[bytes]:
     """Cut bytes that end at an event's end (as `EventSplitter.feed` gives them) into the single events."""
     if whole.find(b"\r") < 0 and whole.find(b"\n\n\n") < 0 and not whole.startswith(b"\n"):  # no empty events, as nearly always
+        if whole.find(b"\n\n") == len(whole) - 2:
+            return [whole]
         return [event + b"\n\n" for event in whole.split(b"\n\n")[:-1]]
     events: list[bytes] = []
     start = 0

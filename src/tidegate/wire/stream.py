@@ -329,8 +329,8 @@ class StreamCodec:
             self._fail(generation_failed() if error is None else classify_error_object(self._dialect, error))
             return b""
         carried_output = False
-        for choice, reason in zip(choices, reasons, strict=True):
-            carried_output = self._take_choice(choice, reason) or carried_output
+        for place, choice in enumerate(choices):
+            carried_output = self._take_choice(choice, reasons[place]) or carried_output
         might_take_the_short_way = bool(choices) and not any(reasons)  # which does not look into deltas
         if carried_output or might_take_the_short_way:
             self.text_bytes += _text_bytes_of(text)
@@ -371,9 +371,13 @@ class StreamCodec:
 def _text_bytes_of(text: bytes) -> int:
     """Measure the output in an event that went the long way; 0 in one that cannot be glanced at."""
     try:
-        return sum(map(_text_bytes, STREAM.decode(text).choices))
+        choices = STREAM.decode(text).choices
     except (msgspec.DecodeError, RecursionError):
         return 0
+    size = 0
+    for choice in choices:
+        size += _text_bytes(choice)
+    return size
 
 
 def _text_bytes(choice: ChoiceGlance) -> int:

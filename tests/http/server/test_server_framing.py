@@ -329,3 +329,15 @@ def test_a_chunk_is_framed_and_unframed(size: int) -> None:
 def test_what_is_not_one_ordinary_chunk_gives_nothing(piece: bytes) -> None:
     """Expected everything unusual to be left to the parser."""
     assert content_of_chunk(piece) == b""
+
+
+@pytest.mark.parametrize("size_line", [b"1F", b"1f"])
+def test_what_was_just_read_is_written_as_it_came(size_line: bytes) -> None:
+    """Expected the very bytes, and of any other content, also of what was read before, a chunk that is built."""
+    first, second = b"x" * 31, b"y" * 31
+    piece = size_line + b"\r\n" + first + b"\r\n"
+    content = content_of_chunk(piece)
+    assert framed(content) is piece
+    assert framed(second) == b"1f\r\n" + second + b"\r\n"
+    content_of_chunk(b"1F\r\n" + second + b"\r\n")
+    assert framed(content) == b"1f\r\n" + first + b"\r\n"
