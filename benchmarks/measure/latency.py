@@ -27,7 +27,7 @@ _FIGURES = ("p50_ms", "p99_ms", "sent_late_p99_ms", "requests")
 
 def measure(options: Options) -> list[Row]:
     """Measure the latency that each gateway adds at a fixed rate."""
-    rounds, seconds = (2, 1.5) if options.quick else (4, 3.0)
+    rounds, seconds = (2, 1.5) if options.quick else (8, 3.0)
     cores, absent = share_cores(usable_cores()), dict(options.absent)
     main = replace(options, variants=(options.main_variant,))
     with workplace() as place, fixed_upstream(place, cores) as port, all_subjects(main, Site(place, port, cores), absent) as subjects:

@@ -78,11 +78,11 @@ def test_nothing_expected_teaches_nothing() -> None:
 
 
 def test_much_is_learned_at_first_and_little_then() -> None:
-    """Twenty a second until there are 64 of a tenant's route, then one a second."""
+    """Five a second until there are 64 of a tenant's route, then one in four seconds."""
     learned = Coefficients()
-    due = [learned.is_due(TENANT, "r", now=100.0 + tick / 16) for tick in range(64 + 160)]
+    due = [learned.is_due(TENANT, "r", now=100.0 + tick / 4) for tick in range(64 + 160)]
     assert (all(due[:64]), sum(due[64:])) == (True, 10)
-    assert [True, False, True] == [learned.is_due(TENANT, "s", now=now) for now in (200.0, 200.04, 200.06)]
+    assert [True, False, True] == [learned.is_due(TENANT, "s", now=now) for now in (200.0, 200.19, 200.21)]
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

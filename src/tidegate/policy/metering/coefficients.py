@@ -46,8 +46,9 @@ _LARGEST_STEP: Final = 8.0
 _SMALLEST: Final = 0.01
 _DECIMALS: Final = 6
 _FIRST: Final = 64
-_FIRST_EVERY_S: Final = 0.05
-_EVERY_S: Final = 1.0  # what a ratio needs to follow a change, and however busy a route is, next to no work
+_FIRST_EVERY_S: Final = 0.2
+_EVERY_S: Final = 4.0
+"""A ratio then follows a change within minutes. Counting again holds a busy worker for a millisecond or two."""
 
 
 class Manner(StrEnum):
@@ -187,7 +188,7 @@ class Coefficients:
         return len(self._ratios)
 
     def is_due(self, tenant: TenantId, route: str, *, now: float) -> bool:
-        """Tell whether to learn from a finished request: the first of a tenant and route in quick succession, then one a second."""
+        """Tell whether to learn from a finished request: the first of a tenant and route in quick succession, then one every few."""
         source = self._sources.get((tenant, route))
         if source is None:
             if len(self._sources) >= MAX_SOURCES:
