@@ -10,6 +10,7 @@ inside a call to an application or a receiver, but for that of a `Sender` itself
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Final
 
 FULL: Final = 32
@@ -17,14 +18,14 @@ FULL: Final = 32
 mostly do, goes at the turn's end: as late as the turn has reads."""
 
 
-class Sender:
-    """A connection with bytes to send. (A base class and no Protocol: compiled, it is called without looking the method up by its name.)"""
+class Sender(ABC):
+    """A connection with bytes to send. A class and not a Protocol, so that compiled code calls it directly."""
 
     __slots__ = ()
 
+    @abstractmethod
     def flush(self) -> None:
         """Send what is held, if anything still is."""
-        raise NotImplementedError
 
 
 class Outbox:

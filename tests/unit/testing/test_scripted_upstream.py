@@ -324,7 +324,7 @@ def test_a_hanging_stream_is_silent_and_sees_the_client_leave(fault: Fault, piec
         await upstream.wait_for(lambda: request.client_left_at is not None, 1.0)
         assert request.pieces_sent == pieces
         assert request.client_left_after_s is not None
-        assert request.client_left_after_s >= 0.1
+        assert request.client_left_after_s >= 0.09  # the client's clock begins before the upstream's
         assert request.client_left_at is not None
         assert abs(request.client_left_at - left_at) < 0.25
         assert request.answered_at is None

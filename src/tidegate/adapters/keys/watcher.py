@@ -1,6 +1,6 @@
 """Carries every change of the key database to this process within a second.
 
-A thread asks for the store's version twice a second and hands each fresh snapshot to the event loop. Invariants: the callback runs on
+A thread asks for the store's version a few times a second and hands each fresh snapshot to the event loop. Invariants: the callback runs on
 the loop's thread only, never after `close()`; a database that is missing, locked or damaged leaves the last snapshot standing;
 each change between working and not working is logged once.
 """
@@ -39,7 +39,7 @@ class KeyWatcher:
     """Watch `path` for `on_snapshot`. Begins with `start()`: the first snapshot comes as soon as the database can be read."""
 
     def __init__(
-        self, path: Path, *, loop: asyncio.AbstractEventLoop, on_snapshot: Callable[[KeySnapshot], None], interval_s: float = 0.5
+        self, path: Path, *, loop: asyncio.AbstractEventLoop, on_snapshot: Callable[[KeySnapshot], None], interval_s: float = 0.25
     ) -> None:
         self._path = path
         self._loop = loop
