@@ -318,13 +318,13 @@ def test_a_hanging_stream_is_silent_and_sees_the_client_leave(fault: Fault, piec
 
     async def body(upstream: ScriptedUpstream, client: httpx.AsyncClient) -> None:
         with pytest.raises(httpx.ReadTimeout):
-            await client.post("/chat/completions", json=STREAM, timeout=httpx.Timeout(5.0, read=0.1))
+            await client.post("/chat/completions", json=STREAM, timeout=httpx.Timeout(5.0, read=0.15))
         left_at = time.monotonic()
         (request,) = upstream.requests
         await upstream.wait_for(lambda: request.client_left_at is not None, 1.0)
         assert request.pieces_sent == pieces
         assert request.client_left_after_s is not None
-        assert request.client_left_after_s >= 0.09  # the client's clock begins before the upstream's
+        assert request.client_left_after_s >= 0.1
         assert request.client_left_at is not None
         assert abs(request.client_left_at - left_at) < 0.25
         assert request.answered_at is None
