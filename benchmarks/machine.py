@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
@@ -39,6 +40,20 @@ def share_cores(cores: tuple[int, ...], *, gateway: int = 1) -> Cores:
 def pinned(cores: tuple[int, ...]) -> tuple[str, ...]:
     """The beginning of a command line that runs on these cores only."""
     return ("taskset", "-c", ",".join(map(str, cores)))
+
+
+@cache
+def undisturbed() -> tuple[str, ...]:
+    """The beginning of a command line that no ordinary program interrupts; empty where this user may not ask for that.
+
+    For a load whose latencies are measured: what a stranger takes of its core would otherwise be counted as the gateway's.
+    """
+    first_in_line = ("chrt", "--fifo", "1")
+    try:
+        allowed = subprocess.run((*first_in_line, "true"), capture_output=True, check=False, timeout=10, env={"PATH": search_path()})
+    except FileNotFoundError:
+        return ()
+    return first_in_line if allowed.returncode == 0 else ()
 
 
 def require_tools(*names: str) -> None:

@@ -59,8 +59,9 @@ def end(process: subprocess.Popen[Any], *, grace_s: float = _END_S) -> None:
 class LoadProcess:
     """A module of `benchmarks.load` as a process on given cores: one JSON line in, JSON lines out. Use as a context manager."""
 
-    def __init__(self, module: str, cores: tuple[int, ...], task: Mapping[str, object]) -> None:
-        command = (*pinned(cores), sys.executable, "-m", f"benchmarks.load.{module}")
+    def __init__(self, module: str, cores: tuple[int, ...], task: Mapping[str, object], *, before: Sequence[str] = ()) -> None:
+        """`before` is the beginning of its command line, such as `undisturbed()`."""
+        command = (*before, *pinned(cores), sys.executable, "-m", f"benchmarks.load.{module}")
         self._module = module
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.tell(task)

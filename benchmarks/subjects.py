@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,12 +82,12 @@ def workplace() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def fixed_upstream(directory: Path, cores: Cores) -> Iterator[int]:
-    """An nginx that gives every request the same answer; gives its port."""
+def fixed_upstream(directory: Path, cores: Cores, *, before: Sequence[str] = ()) -> Iterator[int]:
+    """An nginx that gives every request the same answer; gives its port. `before` begins its command line."""
     port = free_port()
     location = f"default_type application/json; return 200 '{answer().decode()}';"
     server = f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ {location} }} }}"
-    with nginx(directory, "upstream", server, cores.load) as (_, log):
+    with nginx(directory, "upstream", server, cores.load, before=before) as (_, log):
         wait_answering(port, PATH, {}, b"{}", name="the fixed upstream (nginx)", log=log)
         yield port
 
@@ -134,8 +134,10 @@ def answering(subject: Subject, log: Path | None = None) -> Subject:
 
 
 @contextlib.contextmanager
-def nginx(directory: Path, name: str, server: str, cores: tuple[int, ...]) -> Iterator[tuple[int, Path]]:
-    """Run nginx with a `server`; give its process and its log."""
+def nginx(
+    directory: Path, name: str, server: str, cores: tuple[int, ...], *, before: Sequence[str] = ()
+) -> Iterator[tuple[int, Path]]:
+    """Run nginx with a `server`; give its process and its log. `before` begins its command line."""
     home = directory / f"nginx-{name}"
     home.mkdir()
     log = home / "output.log"
@@ -146,7 +148,8 @@ def nginx(directory: Path, name: str, server: str, cores: tuple[int, ...]) -> It
         f"worker_processes 1; daemon off; error_log {log}; pid {home}/pid; worker_rlimit_nofile 16384;\n"
         f"events {{ worker_connections 8192; }}\nhttp {{ {common} {scratch}\n{server}\n}}\n"
     )
-    with running((*pinned(cores), "nginx", "-p", str(home), "-e", str(log), "-c", str(configuration)), log=home / "start.log") as process:
+    command = (*before, *pinned(cores), "nginx", "-p", str(home), "-e", str(log), "-c", str(configuration))
+    with running(command, log=home / "start.log") as process:
         if process.poll() is not None:
             raise BenchmarkError(f"nginx ({name}) ended at once: {log.read_text(errors='replace')[-500:]}")
         yield process.pid, log

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.content import chat_body
 from benchmarks.load.wrk import Wrk
-from benchmarks.machine import Cores, share_cores, usable_cores
+from benchmarks.machine import Cores, share_cores, undisturbed, usable_cores
 from benchmarks.measure.rounds import alternate, not_measured
 from benchmarks.options import Options, run_alone
 from benchmarks.peers import Site, all_subjects
@@ -30,7 +30,11 @@ def measure(options: Options) -> list[Row]:
     rounds, seconds = (2, 1.5) if options.quick else (8, 3.0)
     cores, absent = share_cores(usable_cores()), dict(options.absent)
     main = replace(options, variants=(options.main_variant,))
-    with workplace() as place, fixed_upstream(place, cores) as port, all_subjects(main, Site(place, port, cores), absent) as subjects:
+    with (
+        workplace() as place,
+        fixed_upstream(place, cores, before=undisturbed()) as port,
+        all_subjects(main, Site(place, port, cores), absent) as subjects,
+    ):
         rates = _rates({subject.name: _saturation(subject, place, cores) for subject in subjects}, first=subjects[0].name)
         direct = {rate: Subject(f"direct, {rate:,} /s", port) for rate in dict.fromkeys(rates.values())}
         asked = rates | {subject.name: rate for rate, subject in direct.items()}
@@ -70,7 +74,7 @@ def paced_round(subject: Subject, cores: Cores, *, rate_per_s: float, seconds: f
     body = chat_body()
     pace = {"rate_per_s": rate_per_s, "seconds": seconds, "connections": CONNECTIONS}
     task = {"port": subject.port, "before": (subject.head(body) + body.before).decode(), "after": body.after.decode(), **pace}
-    with LoadProcess("paced_client", cores.load, task) as client:
+    with LoadProcess("paced_client", cores.load, task, before=undisturbed()) as client:
         return client.hear()
 
 

@@ -78,11 +78,11 @@ def test_nothing_expected_teaches_nothing() -> None:
 
 
 def test_much_is_learned_at_first_and_little_then() -> None:
-    """Five a second until there are 64 of a tenant's route, then one in four seconds."""
+    """Two a second until there are 32 of a tenant's route, then one in four seconds."""
     learned = Coefficients()
-    due = [learned.is_due(TENANT, "r", now=100.0 + tick / 4) for tick in range(64 + 160)]
-    assert (all(due[:64]), sum(due[64:])) == (True, 10)
-    assert [True, False, True] == [learned.is_due(TENANT, "s", now=now) for now in (200.0, 200.19, 200.21)]
+    due = [learned.is_due(TENANT, "r", now=100.0 + tick / 2) for tick in range(32 + 80)]
+    assert (all(due[:32]), sum(due[32:])) == (True, 10)
+    assert [True, False, True] == [learned.is_due(TENANT, "s", now=now) for now in (200.0, 200.49, 200.51)]
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

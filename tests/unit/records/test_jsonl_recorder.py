@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tidegate.adapters.records.files import LOOK_EVERY_S
 from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
@@ -72,6 +74,18 @@ def recorded(directory: Path) -> list[str]:
 
 def ids(count: int) -> list[str]:
     return [f"req-{number}" for number in range(count)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
+def test_the_writer_does_not_interrupt_the_event_loop(tmp_path: Path) -> None:
+    """The thread waits for a free core; the one that hands records over is scheduled as before."""
+    with recording(tmp_path) as (recorder, _):
+        recorder.record(record(0))
+        wait_until(lambda: recorder.statistics().written == 1)
+        writer = next(thread for thread in threading.enumerate() if thread.name == "recorder-0")
+        assert writer.native_id is not None
+        assert os.sched_getscheduler(writer.native_id) == os.SCHED_BATCH
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def test_records_are_on_file_soon_without_closing(tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ most what is in the queue.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -153,6 +156,7 @@ class JsonLinesRecorder:
     # ── the thread ────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
+        _interrupt_nobody()
         try:
             self._spill.adopt(self._log.path)
         except OSError as error:
@@ -284,3 +288,13 @@ class JsonLinesRecorder:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
+
+
+def _interrupt_nobody() -> None:
+    """Let this thread wait for a core until the event loop sleeps or its turn is over; at a wake-up it would interrupt the loop otherwise.
+
+    Linux only (SCHED_BATCH); elsewhere, or where a sandbox forbids it, the thread is scheduled like any other.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -45,8 +45,8 @@ _LARGEST_STEP: Final = 8.0
 """One request shows at most eight times what is believed."""
 _SMALLEST: Final = 0.01
 _DECIMALS: Final = 6
-_FIRST: Final = 64
-_FIRST_EVERY_S: Final = 0.2
+_FIRST: Final = 32
+_FIRST_EVERY_S: Final = 0.5
 _EVERY_S: Final = 4.0
 """A ratio then follows a change within minutes. Counting again holds a busy worker for a millisecond or two."""
 
