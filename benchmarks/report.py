@@ -69,7 +69,8 @@ _SECTIONS = (
         (
             "Open loop: requests are due at fixed times, latency runs from then. The rate is half of what ours saturates at, or of what "
             "the peer itself does where it cannot hold that; `added` is to the upstream itself at the same rate. `sent_late` is the "
-            "client's own part."
+            "client's own part. Client and upstream run in real time where the user may (`chrt --fifo`; root may): a stranger on their "
+            "core would count as the gateway's. The gateway's core is shared with whatever else runs."
         ),
     ),
     ("gaps", "Gaps between chunks", "The same 200 streams straight to the upstream and through Tidegate."),

@@ -134,9 +134,7 @@ def answering(subject: Subject, log: Path | None = None) -> Subject:
 
 
 @contextlib.contextmanager
-def nginx(
-    directory: Path, name: str, server: str, cores: tuple[int, ...], *, before: Sequence[str] = ()
-) -> Iterator[tuple[int, Path]]:
+def nginx(directory: Path, name: str, server: str, cores: tuple[int, ...], *, before: Sequence[str] = ()) -> Iterator[tuple[int, Path]]:
     """Run nginx with a `server`; give its process and its log. `before` begins its command line."""
     home = directory / f"nginx-{name}"
     home.mkdir()

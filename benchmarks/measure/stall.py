@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from benchmarks.content import PATH, long_body
 from benchmarks.errors import BenchmarkError
-from benchmarks.machine import Cores, share_cores, usable_cores
+from benchmarks.machine import Cores, share_cores, undisturbed, usable_cores
 from benchmarks.options import Options, run_alone
 from benchmarks.processes import LoadProcess, post
 from benchmarks.rows import Figures, Row
@@ -63,7 +63,8 @@ def _probe(ours: Subject, cores: Cores, *, seconds: float) -> LoadProcess:
     """Ask `/livez` at a fixed rate; enough connections that one slow answer does not keep the others waiting."""
     request = "GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     pace = {"rate_per_s": PROBE_PER_S, "seconds": seconds, "connections": PROBE_CONNECTIONS, "slice_s": PROMPT_S}
-    return LoadProcess("paced_client", cores.load, {"port": ours.port, "before": request, "after": "", **pace})
+    task = {"port": ours.port, "before": request, "after": "", **pace}
+    return LoadProcess("paced_client", cores.load, task, before=undisturbed())
 
 
 def _send_prompts(ours: Subject, count: int) -> None:

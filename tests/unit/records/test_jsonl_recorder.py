@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from tidegate.adapters.records.files import LOOK_EVERY_S
-from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
+from tidegate.adapters.records.jsonl import PAUSE_S, WAKE_AT, JsonLinesRecorder, RecorderState
 from tidegate.adapters.records.sink import LogSink
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
@@ -76,16 +76,28 @@ def ids(count: int) -> list[str]:
     return [f"req-{number}" for number in range(count)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
-def test_the_writer_does_not_interrupt_the_event_loop(tmp_path: Path) -> None:
-    """The thread waits for a free core; the one that hands records over is scheduled as before."""
+def test_a_backlog_is_written_with_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two batches the writer sleeps, so that an event loop on the same core is not kept waiting for all of them."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float, really: Callable[[float], None] = time.sleep) -> None:
+        if threading.current_thread().name == "recorder-0":
+            pauses.append(seconds)
+        really(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    blocked = tmp_path / "records"
+    blocked.write_text("not a directory")
+    (tmp_path / "spill").write_text("nor this")
     with recording(tmp_path) as (recorder, _):
-        recorder.record(record(0))
-        wait_until(lambda: recorder.statistics().written == 1)
-        writer = next(thread for thread in threading.enumerate() if thread.name == "recorder-0")
-        assert writer.native_id is not None
-        assert os.sched_getscheduler(writer.native_id) == os.SCHED_BATCH
-        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        for number in range(400):
+            recorder.record(record(number))
+        wait_until(lambda: recorder.statistics().state is RecorderState.STUCK)
+        (tmp_path / "spill").unlink()
+        blocked.unlink()
+        wait_until(lambda: recorder.statistics().written >= 400 - WAKE_AT)
+        assert pauses == [PAUSE_S] * 3
+    assert recorded(tmp_path) == ids(400)
 
 
 def test_records_are_on_file_soon_without_closing(tmp_path: Path) -> None:

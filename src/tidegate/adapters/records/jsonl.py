@@ -8,16 +8,14 @@ most what is in the queue.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -35,6 +33,8 @@ WAKE_AT = 64
 BATCH = 96
 """Records encoded at a time: about half a millisecond of the interpreter's lock, which the event loop needs too. Above `WAKE_AT`, so
 that what comes while the thread wakes is written with the others."""
+PAUSE_S: Final = 0.001
+"""Between two batches: on a core that the event loop shares, the system would let this thread go on for milliseconds."""
 RETRY_S = 1.0
 """Time between two tries of a file that failed."""
 JOIN_S = 5.0
@@ -156,7 +156,6 @@ class JsonLinesRecorder:
     # ── the thread ────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        _interrupt_nobody()
         try:
             self._spill.adopt(self._log.path)
         except OSError as error:
@@ -190,6 +189,10 @@ class JsonLinesRecorder:
             self._written += len(self._held)
             self._sink.write([self._request_line(each) for each in self._held])
             self._held = []
+            if not self._closing:
+                if len(self._queue) < WAKE_AT:
+                    break  # they wake the thread again, or wait as long as any
+                time.sleep(PAUSE_S)
         self._tell_drops()
 
     def _encode(self, batch: list[RequestRecord]) -> bytes:
@@ -288,13 +291,3 @@ class JsonLinesRecorder:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _interrupt_nobody() -> None:
-    """Let this thread wait for a core until the event loop sleeps or its turn is over; at a wake-up it would interrupt the loop otherwise.
-
-    Linux only (SCHED_BATCH); elsewhere, or where a sandbox forbids it, the thread is scheduled like any other.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
