@@ -110,7 +110,7 @@ class _Load:
         self._done = asyncio.Event()
         self._waiting: list[tuple[_Receiving, int]] = []
         self._ticking = False
-        state = ServerState(worker.application, ServerLimits(), self._loop)
+        state = ServerState(worker.application, ServerLimits(), self._loop, worker.outbox)
         self._clients = [self._client(ServerConnection(state)) for _ in range(CONNECTIONS)]
         assert worker._active is not None  # noqa: SLF001  the pools have no other door, and dialling needs sockets
         for pool in worker._active.pools.values():  # noqa: SLF001

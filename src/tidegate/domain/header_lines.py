@@ -23,6 +23,6 @@ def field_lines(headers: Headers, owned: frozenset[bytes] = _NONE) -> HeaderLine
         pieces.append(value)
         pieces.append(b"\r\n")
     block = b"".join(pieces)
-    if len(block.splitlines()) != len(headers) or b"\0" in block:
+    if len(block.splitlines()) != len(headers) or block.find(b"\0") >= 0:
         raise AssertionError("a header field has a CR, LF or NUL in it; look at what builds these headers")
     return block

@@ -105,8 +105,16 @@ class Dial(msgspec.Struct, frozen=True):
 class UpstreamPool:
     """Connections to one upstream; satisfies `ports.UpstreamClient`. Belongs to the event loop in which it is first used."""
 
-    def __init__(self, settings: PoolSettings, *, ssl_context: ssl.SSLContext | None = None, lookup: Lookup | None = None) -> None:
-        """Check the settings. `ssl_context` replaces the one made from `verify_tls`; `lookup` replaces the system's resolver."""
+    def __init__(
+        self,
+        settings: PoolSettings,
+        outbox: Outbox | None = None,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        lookup: Lookup | None = None,
+    ) -> None:
+        """Check the settings. `outbox` is the loop's (default: one of its own); `ssl_context` replaces the one made from `verify_tls`;
+        `lookup` replaces the system's resolver."""
         origin = Origin.parse(settings.base_url)
         proxy = ProxyServer.parse(settings.proxy) if settings.proxy else None
         tls = origin.scheme == "https"
@@ -125,7 +133,7 @@ class UpstreamPool:
         # A head of theirs is too short to be over the bound, whatever else is counted to it.
         self._answers = AnswerMemory() if self.max_head_bytes >= 2 * MAX_HEAD_BYTES else None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._outbox: Outbox | None = None
+        self._outbox = outbox
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
         """Used last at the end; so the longest idle is first."""
@@ -172,7 +180,7 @@ class UpstreamPool:
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
-            self._outbox = Outbox(loop)
+            self._outbox = self._outbox or Outbox(loop)
         if self._closed:
             loop.call_soon(call.fail, self._closed_failure())
         elif not self._has_room() and len(self._waiting) - self._queue_dials >= self.settings.max_waiting:

@@ -35,7 +35,6 @@ import httptools
 from tidegate.domain.units import Headers
 from tidegate.http.answer_memory import STATUS, AnswerMemory
 from tidegate.http.client_call import SILENCE, Call, CallOwner, Silence
-from tidegate.http.framing import content_of_chunk
 from tidegate.http.outbox import Outbox, Sender
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver
 
@@ -96,6 +95,7 @@ class Connection(Sender, asyncio.Protocol):
         "_between_chunks",
         "_call",
         "_chunk_ended",
+        "_chunks",
         "_counted",
         "_feed",
         "_flowing",
@@ -131,6 +131,7 @@ class Connection(Sender, asyncio.Protocol):
         self._take_body = self._receiver.response_chunk
         """Kept, since to find it for each chunk costs as much as to call it."""
         self._outbox = outbox if outbox is not None else Outbox(loop)
+        self._chunks = self._outbox.chunks
         self._pool = pool
         self._loop = loop
         self._answers = answers
@@ -240,7 +241,7 @@ class Connection(Sender, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._between_chunks:
-            content = content_of_chunk(data)
+            content = self._chunks.content_of(data)
             if content:
                 self._take_body(content)
                 self._outbox.flush_if_full()

@@ -55,36 +55,34 @@ def coded_body() -> UnsupportedEncoding:
     )
 
 
-class _Last:
-    """The last whole chunk that was read, and what is in it: a relay mostly writes what it has just read."""
+class Chunks:
+    """Puts content into chunks and takes it out of them. Belongs to one loop.
 
-    __slots__ = ("chunk", "content")
+    It keeps the last chunk that was read, and what is in it: a relay mostly writes what it has just read.
+    """
+
+    __slots__ = ("_chunk", "_content")
 
     def __init__(self) -> None:
-        self.chunk = self.content = b""
+        self._chunk = self._content = b""
 
+    def framed(self, content: bytes) -> bytes:
+        """Make a chunk of this content, which is not empty."""
+        if content is self._content:
+            return self._chunk
+        size = len(content)
+        line = _SIZE_LINES[size] if size < _ORDINARY_BYTES else b"%x\r\n" % size
+        return b"%b%b\r\n" % (line, content)
 
-_LAST: Final = _Last()
-
-
-def framed(content: bytes) -> bytes:
-    """Make a chunk of this content, which is not empty."""
-    if content is _LAST.content:
-        return _LAST.chunk
-    size = len(content)
-    line = _SIZE_LINES[size] if size < _ORDINARY_BYTES else b"%x\r\n" % size
-    return b"%b%b\r\n" % (line, content)
-
-
-def content_of_chunk(piece: bytes) -> bytes:
-    """Give what is in a piece that is one whole chunk, written and sized as nearly all are; of any other nothing."""
-    length = len(piece)
-    line = _SIZE_LINES_BY_LENGTH[length] if length < _ORDINARY_BYTES else b""
-    if not line or not piece.endswith(b"\r\n") or not (piece.startswith(line) or piece.startswith(line.upper())):  # noqa: PIE810
-        return b""
-    content = piece[len(line) : -2]
-    _LAST.content, _LAST.chunk = content, piece
-    return content
+    def content_of(self, piece: bytes) -> bytes:
+        """Give what is in a piece that is one whole chunk, written and sized as nearly all are; of any other nothing."""
+        length = len(piece)
+        line = _SIZE_LINES_BY_LENGTH[length] if length < _ORDINARY_BYTES else b""
+        if not line or not piece.endswith(b"\r\n") or not (piece.startswith(line) or piece.startswith(line.upper())):  # noqa: PIE810
+            return b""
+        self._chunk = piece
+        self._content = content = piece[len(line) : -2]
+        return content
 
 
 class LengthReader:

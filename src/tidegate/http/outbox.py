@@ -1,7 +1,8 @@
-"""Holds what the connections of one loop write during a turn, and sends it at the turn's end.
+"""Holds what the connections of one loop write during a turn, and sends it at the turn's end, or when it is much.
 
-A write to a peer that sleeps costs several times one to a peer that is awake: the kernel interrupts its core. So the reads of a turn come
-first and the writes after them, all together: the first wakes the peer, and the others find it awake.
+A write to a peer that sleeps costs several times one to a peer that is awake: the kernel interrupts its core. So reads come first and the
+writes after them, all together: the first wakes the peer, and the others find it awake. But not more of them than the processor's caches
+hold: what was read long before its write has to be fetched from memory again.
 
 Invariants: what is held goes out in the order in which it was added, in the loop's next turn at the latest; a `flush` is never called from
 inside a call to an application or a receiver, but for that of a `Sender` itself which cannot wait.
@@ -13,9 +14,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Final
 
-FULL: Final = 32
-"""Connections with something to send at which the end of a read of the same side sends all. What the other side's reads fill, as a relay's
-mostly do, goes at the turn's end: as late as the turn has reads."""
+from tidegate.http.framing import Chunks
+
+FULL: Final = 64
+"""Connections with something to send at which the end of a read sends all."""
 
 
 class Sender(ABC):
@@ -29,12 +31,14 @@ class Sender(ABC):
 
 
 class Outbox:
-    """The connections of one server or pool that have something to send. Belongs to one loop."""
+    """The connections that have something to send, of a server and of the pools behind it. Belongs to one loop."""
 
-    __slots__ = ("_loop", "_waiting")
+    __slots__ = ("_loop", "_waiting", "chunks")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.chunks = Chunks()
+        """For what goes out."""
         self._waiting: list[Sender] = []
 
     def add(self, sender: Sender) -> None:

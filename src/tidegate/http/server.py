@@ -15,6 +15,7 @@ from typing import Final
 
 from tidegate.errors import ConfigurationError
 from tidegate.http.deadlines import TICK_S
+from tidegate.http.outbox import Outbox
 from tidegate.http.server_connection import ServerConnection
 from tidegate.http.server_limits import ServerLimits, ServerStatistics
 from tidegate.http.server_state import ServerState
@@ -35,8 +36,10 @@ _OWNER_ONLY: Final = 0o600
 class HttpServer:
     """Serves `application` on one listening socket; two servers can live in one process."""
 
-    def __init__(self, application: Application, limits: ServerLimits) -> None:
+    def __init__(self, application: Application, limits: ServerLimits, outbox: Outbox | None = None) -> None:
+        """`outbox` is the loop's (default: one of its own)."""
         self._application = application
+        self._outbox = outbox
         self._limits = limits
         self._state: ServerState | None = None
         self._listener: asyncio.Server | None = None
@@ -58,7 +61,7 @@ class HttpServer:
         if self._state is not None:
             raise AssertionError("start() was called before; make another HttpServer")
         loop = asyncio.get_running_loop()
-        self._state = state = ServerState(self._application, self._limits, loop)
+        self._state = state = ServerState(self._application, self._limits, loop, self._outbox)
         handshake_s = self._limits.header_timeout_s if ssl_context is not None else None
         shutdown_s = _TLS_SHUTDOWN_S if ssl_context is not None else None
         if path is not None:

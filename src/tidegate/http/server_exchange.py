@@ -14,7 +14,7 @@ from tidegate.domain.error_object import encode_error
 from tidegate.domain.header_lines import field_lines
 from tidegate.domain.units import HeaderLines, Headers
 from tidegate.errors import InternalError, TidegateError
-from tidegate.http.framing import ChunkedReader, LengthReader, framed
+from tidegate.http.framing import ChunkedReader, LengthReader
 from tidegate.http.request_head import RequestFacts
 from tidegate.http.response_head import CLOSE, KEEP_ALIVE, OWNED, has_body, status_line
 from tidegate.ports import ExchangeReceiver, RequestHead
@@ -45,7 +45,7 @@ _NO_BODY: Final = _Framing.NO_BODY
 
 
 class ServerExchange:
-    """Made by `ServerConnection` when a head is complete. The underscored half is the application's business, the rest the connection's."""
+    """Made by `ServerConnection` when a head is complete. The application calls what `ports.Exchange` names, the connection the rest."""
 
     __slots__ = (
         "_connection",
@@ -122,7 +122,7 @@ class ServerExchange:
             return
         framing = self._framing
         if framing is _CHUNKED:
-            connection.write(framed(chunk))
+            connection.write(connection.chunks.framed(chunk))
         elif framing is _UNDECIDED:
             raise AssertionError("send() before start()")
         elif framing is not _NO_BODY:

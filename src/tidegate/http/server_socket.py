@@ -67,6 +67,7 @@ class ServerSocket(Sender, asyncio.Protocol):
         "_transport",
         "_unsent",
         "_write_paused",
+        "chunks",
         "deadline",
         "state",
         "wake_at",
@@ -81,6 +82,7 @@ class ServerSocket(Sender, asyncio.Protocol):
         self._held_output = b""
         """Written and not sent yet: for the end of the turn."""
         self._outbox = state.outbox
+        self.chunks = self._outbox.chunks
         self.state = state
         self.deadline = NEVER
         self.wake_at = NEVER

@@ -47,12 +47,14 @@ class ServerState:
         "timed_out",
     )
 
-    def __init__(self, application: Application, limits: ServerLimits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, application: Application, limits: ServerLimits, loop: asyncio.AbstractEventLoop, outbox: Outbox | None = None
+    ) -> None:
         self.application = application
         self.take_limits(limits)
         self.loop = loop
         self.head_memory = HeadMemory()
-        self.outbox = Outbox(loop)
+        self.outbox = outbox or Outbox(loop)
         self.deadlines: Deadlines[ServerSocket] = Deadlines(loop.time())
         self.connections: set[ServerConnection] = set()
         self.draining = False

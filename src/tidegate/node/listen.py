@@ -61,11 +61,11 @@ async def listen(worker: Worker, configuration: Configuration, listener: socket.
     """Serve the worker's application; `ConfigurationError` when the certificate cannot be used."""
     section = configuration.server
     context = tls_context(Path(section.tls.certificate), Path(section.tls.key)) if section.tls is not None else None
-    server = HttpServer(worker.application, _limits(configuration))
+    server = HttpServer(worker.application, _limits(configuration), worker.outbox)
     await server.start(sock=listener, ssl_context=context)
     if worker.peer_socket is None:
         return ApiServer(server)
-    private = HttpServer(worker.application, _limits(configuration))
+    private = HttpServer(worker.application, _limits(configuration), worker.outbox)
     await private.start(path=worker.peer_socket)
     return ApiServer(server, private)
 

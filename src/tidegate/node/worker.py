@@ -27,6 +27,7 @@ from tidegate.adapters.records.lines import LogFormat
 from tidegate.config.schema import Configuration
 from tidegate.domain.statistics import LimitLevel, WorkerStatistics
 from tidegate.errors import ConfigurationError, TidegateError
+from tidegate.http.outbox import Outbox
 from tidegate.node import control
 from tidegate.node.descriptors import allow_files, shortage, wanted_files
 from tidegate.node.exits import Exit
@@ -57,6 +58,10 @@ class Worker(Protocol):
     @property
     def peer_socket(self) -> Path | None:
         """Where to serve the other workers of the node; None for the only one."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """Of the worker's loop: what its pools write waits in it too."""
 
     async def prepare(self, configuration: Configuration) -> Any:
         """Build everything for a configuration without using it; `ConfigurationError` when it cannot be."""

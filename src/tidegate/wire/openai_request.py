@@ -58,6 +58,8 @@ _HINTS = {
     "best_of": "send a whole number from 1 to 128, or leave it out",
 }
 _SHORT_BYTES: Final = 65_536
+_STREAM_OPTIONS: Final = b'"stream_options"'
+_ASKING: Final = b',"stream_options":{"include_usage":true}}'
 _BRACKET: Final = 0x5B
 _BOMS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
@@ -273,7 +275,10 @@ def _is_set_out(body: bytes, members: dict[str, msgspec.Raw]) -> bool:
     pieces: list[bytes | msgspec.Raw] = []
     before = b'{"'
     for name, raw in members.items():
-        pieces += (before, name.encode("utf-8"), after_name, raw)
+        pieces.append(before)
+        pieces.append(name.encode())
+        pieces.append(after_name)
+        pieces.append(raw)
         before = between
     pieces.append(b"}")
     return body == b"".join(pieces)
@@ -344,8 +349,11 @@ def rewrite_body(request: ParsedRequest, *, model: str, dialect: Dialect, ask_us
     defaults = [d for d in dialect.defaults if d.operation is request.operation]
     if changes is None:
         renames = [r for r in renames if b'"%b"' % r.source.encode("ascii") in body]
-        if model == request.model and not asks and not renames and not defaults:
-            return body
+        if model == request.model and not renames and not defaults:
+            if not asks:
+                return body
+            if body.endswith(b"}") and body.find(_STREAM_OPTIONS) < 0:
+                return body[:-1] + _ASKING
     members = MEMBERS.decode(body)
     before = dict(members)
     if changes is not None:

@@ -31,6 +31,7 @@ from tidegate.domain.upstream import (
 from tidegate.errors import ConfigurationError
 from tidegate.gateway.authenticate import LimitsResolver, TokenVerifier
 from tidegate.http.client import PoolSettings, UpstreamPool, fetch, proxy_from_environment
+from tidegate.http.outbox import Outbox
 from tidegate.policy.degradation.answers import Degradation, HeldAnswer
 from tidegate.policy.degradation.class_health import ClassHealth, ClassSettings
 from tidegate.policy.resilience.ladder import Ladder
@@ -178,7 +179,7 @@ def fleet_pools(configuration: Configuration) -> list[Pool]:
     return pools
 
 
-def pool_of(section: UpstreamSection, base_url: str) -> UpstreamPool:
+def pool_of(section: UpstreamSection, base_url: str, outbox: Outbox | None = None) -> UpstreamPool:
     return UpstreamPool(
         PoolSettings(
             base_url=base_url,
@@ -187,7 +188,8 @@ def pool_of(section: UpstreamSection, base_url: str) -> UpstreamPool:
             connect_timeout_s=section.timeouts.connect_s,
             verify_tls=section.verify_tls,
             proxy=proxy_from_environment(base_url, os.environ),
-        )
+        ),
+        outbox,
     )
 
 

@@ -44,6 +44,7 @@ from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
 from tidegate.http.client import PoolSettings, UpstreamPool, fetch
 from tidegate.http.client_request import OWNED
+from tidegate.http.outbox import Outbox
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.coefficients import Coefficients
 from tidegate.policy.metering.limiter import Limiter
@@ -126,6 +127,7 @@ class LiveWorker:
         books: WorkerBooks | None = None,
     ) -> None:
         self._state_directory = state_directory
+        self.outbox = Outbox(asyncio.get_running_loop())
         self._books = books
         self._shared_limits = limits
         self._limits = Limiter(limits.source)
@@ -193,7 +195,7 @@ class LiveWorker:
             for name, section in configuration.upstreams.items()
             for replica, each in members_of(name, section)
         ]
-        pools = {replica: pool_of(section, base_url) for replica, section, base_url in members}
+        pools = {replica: pool_of(section, base_url, self.outbox) for replica, section, base_url in members}
         endpoints = {
             replica: UpstreamEndpoint(
                 pools[replica], DIALECTS[section.dialect], field_lines(upstream_headers(section), OWNED), section.dialect in _OWN_SERVERS
@@ -274,7 +276,7 @@ class LiveWorker:
         if state.base_url is not None and (moved or self._engine_pool is None):
             if self._engine_pool is not None:
                 self.gateway.tasks.start(self._engine_pool.aclose())
-            self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url))
+            self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url), self.outbox)
         if self._engine_pool is not None:
             lines = field_lines(bearer(state.api_key), OWNED)
             endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], lines, continues_trace=True)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import BodyTooLarge, InvalidHttp
-from tidegate.http.framing import MAX_EXTENSION_BYTES, MAX_TRAILER_BYTES, ChunkedReader, LengthReader, content_of_chunk, framed
+from tidegate.http.framing import MAX_EXTENSION_BYTES, MAX_TRAILER_BYTES, ChunkedReader, Chunks, LengthReader
 from tidegate.http.server import ServerLimits
 from tidegate.testing.raw_http import RecordingApplication, raw_client, serving
 
@@ -300,10 +300,10 @@ def test_law_any_split_of_a_pipelined_stream_gives_the_same_exchanges(pairs: lis
 def test_a_chunk_is_framed_and_unframed(size: int) -> None:
     """Expected the size in plain hexadecimal; to be read again, in either case of letters, where it is no longer than most."""
     content = b"x" * size
-    chunk = framed(content)
+    chunk = Chunks().framed(content)
     assert chunk == b"%x\r\n%b\r\n" % (size, content)
     expected = content if len(chunk) < 1024 else b""
-    assert content_of_chunk(chunk) == content_of_chunk(b"%X\r\n%b\r\n" % (size, content)) == expected
+    assert Chunks().content_of(chunk) == Chunks().content_of(b"%X\r\n%b\r\n" % (size, content)) == expected
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_a_chunk_is_framed_and_unframed(size: int) -> None:
 )
 def test_what_is_not_one_ordinary_chunk_gives_nothing(piece: bytes) -> None:
     """Expected everything unusual to be left to the parser."""
-    assert content_of_chunk(piece) == b""
+    assert Chunks().content_of(piece) == b""
 
 
 @pytest.mark.parametrize("size_line", [b"1F", b"1f"])
@@ -336,8 +336,9 @@ def test_what_was_just_read_is_written_as_it_came(size_line: bytes) -> None:
     """Expected the very bytes, and of any other content, also of what was read before, a chunk that is built."""
     first, second = b"x" * 31, b"y" * 31
     piece = size_line + b"\r\n" + first + b"\r\n"
-    content = content_of_chunk(piece)
-    assert framed(content) is piece
-    assert framed(second) == b"1f\r\n" + second + b"\r\n"
-    content_of_chunk(b"1F\r\n" + second + b"\r\n")
-    assert framed(content) == b"1f\r\n" + first + b"\r\n"
+    chunks = Chunks()
+    content = chunks.content_of(piece)
+    assert chunks.framed(content) is piece
+    assert chunks.framed(second) == b"1f\r\n" + second + b"\r\n"
+    chunks.content_of(b"1F\r\n" + second + b"\r\n")
+    assert chunks.framed(content) == b"1f\r\n" + first + b"\r\n"

@@ -21,6 +21,7 @@ from tidegate.adapters.records.lines import LogFormat
 from tidegate.config.schema import Configuration
 from tidegate.domain.statistics import LimitLevel, RequestStatistics, RequestTally, WorkerStatistics
 from tidegate.errors import ConfigurationError, TidegateError
+from tidegate.http.outbox import Outbox
 from tidegate.node.listen import listen
 from tidegate.node.worker import run
 from tidegate.ports import Exchange
@@ -84,6 +85,7 @@ class StandIn:
         self.requests = 0
         self.draining = False
         self.peer_socket: Path | None = None
+        self.outbox = Outbox(asyncio.get_running_loop())
 
     def application(self, exchange: Exchange) -> Exchanged:
         self.requests += 1

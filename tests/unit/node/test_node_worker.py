@@ -16,6 +16,7 @@ from tidegate.config.schema import Configuration
 from tidegate.config.schema_limits import LimitsSection
 from tidegate.domain.statistics import LimitLevel, WorkerStatistics
 from tidegate.errors import ConfigurationError
+from tidegate.http.outbox import Outbox
 from tidegate.node import control, worker
 from tidegate.node.exits import Exit
 from tidegate.ports import Application, Exchange, ExchangeReceiver
@@ -38,6 +39,7 @@ class FakeWorker:
         self.configuration = Configuration()
         self.server_configuration = Configuration()
         self.close_s = 0.0
+        self.outbox = Outbox(asyncio.get_running_loop())
 
     def run(self, requests: int) -> None:
         """Have this many requests running."""
