@@ -221,11 +221,10 @@ class ServerConnection(ServerSocket):
             self._hold_ahead(data[at:])
         elif self._held:
             self._recount()
-        if self._phase is _IDLE:
-            if self._client_finished and not self._ahead:
-                self._close()
-            elif self._read_paused and len(self._ahead) < MAX_AHEAD_BYTES:
-                self._resume_reading()
+        if self._phase is _IDLE and self._client_finished and not self._ahead:
+            self._close()
+        elif self._read_paused and self._phase in (_IDLE, _RUNNING) and len(self._ahead) < MAX_AHEAD_BYTES:
+            self._resume_reading()
 
     def _read_request(self, data: bytes, at: int, *, searched_to: int) -> int:
         """Read one head at `data[at:]` and begin its exchange, or hold its beginning, or refuse it; give the index after what was taken."""

@@ -20,6 +20,7 @@ from tidegate.testing.raw_http import (
     RecordingApplication,
     ask_for_body,
     do_nothing,
+    echo,
     raw_client,
     serving,
     settled,
@@ -150,6 +151,31 @@ def test_pipelined_bytes_that_are_held_are_bounded() -> None:
             assert (await client.read_response()).body == b"first"
             for _ in range(399):
                 assert (await client.read_response()).body == b"GET /a \n"
+
+    uvloop.run(main())
+
+
+@pytest.mark.parametrize("size", [1_000, 70_000, 200_000])
+def test_a_connection_is_read_on_behind_a_large_request_that_waited(size: int) -> None:
+    """A request that came while another ran, larger than what is held: when its turn has come, those after it are read, and so is the end."""
+
+    async def main() -> None:
+        application = RecordingApplication(on_body=do_nothing)
+        async with serving(application) as server, raw_client(server.port) as client:
+            client.send(b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na")
+            first = await application.exchange(0)
+            await first.wait_for("body_received")
+            client.send(b"POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"b" * size)
+            await settled(lambda: server.statistics().buffered_bytes, at_least=min(size, 65_536))
+            echo(first)
+            second = await application.exchange(1)
+            await second.wait_for("body_received")
+            client.send(b"POST /c HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nc")
+            echo(second)
+            third = await application.exchange(2)
+            await third.wait_for("body_received")
+            client.finish_sending()
+            await third.wait_for("client_left")
 
     uvloop.run(main())
 
