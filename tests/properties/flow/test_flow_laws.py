@@ -101,7 +101,7 @@ delays = st.integers(0, 128).map(lambda ticks: ticks / 64)
 quick = st.integers(0, 32).map(lambda ticks: ticks / 64)
 """Within `connect_s` and `first_byte_s`: most attempts shall come to an answer. What is rare stands last or at the top of its range, since
 hypothesis tries the least values first."""
-texts = st.sampled_from(["word ", "x" * 400, "x" * 4000])
+texts = st.sampled_from(["word ", "x" * 400, *["x" * 4000] * 3])
 """One token, fifty, five hundred: beside limits of hundreds, and a forecast of twenty."""
 resets = st.builds(Break, st.just(CallFailure(CallFailureKind.RESET, "reset")), delays)
 endings: st.SearchStrategy[Step] = st.one_of(
@@ -169,7 +169,7 @@ def worlds(draw: st.DrawFn) -> Scenario:
     route = Route("m", (Target(UpstreamName("a")), Target(UpstreamName("b"), ModelName("small"))))
     priced = draw(st.integers(0, 2)) == 2
     return Scenario(
-        requests=tuple(draw(st.lists(requests(), min_size=1, max_size=6))),
+        requests=tuple(draw(st.lists(requests(), min_size=2, max_size=6))),
         principals=principals,
         replicas=replicas[draw(st.integers(0, 2)) :],
         routes=(route,),
@@ -236,15 +236,17 @@ def _plain(trace: list[TracedAction]) -> list[tuple[float, int, object]]:
 
 def test_the_drawn_worlds_hold_what_the_laws_speak_of() -> None:
     """Without streams, their ends, whole answers and clients that leave a kept call, the laws below would hold of nothing."""
-    met: set[type[Action]] = set()
+    missing: set[type[Action]] = {Relay, EndStream, InterruptStream, TruncateStream, Detach, Reply, Answer, SendError, CancelAttempt}
 
-    @settings(derandomize=True, database=None, max_examples=300)
+    # What is drawn depends on the modules that are loaded: hence more worlds than one order of the tests needs.
+    @settings(derandomize=True, database=None, max_examples=400)
     @given(worlds())
     def meet(world: Scenario) -> None:
-        met.update(type(entry.action) for entry in simulate(world))
+        if missing:
+            missing.difference_update(type(entry.action) for entry in simulate(world))
 
     meet()
-    assert set() == {Relay, EndStream, InterruptStream, TruncateStream, Detach, Reply, Answer, SendError, CancelAttempt} - met
+    assert missing == set()
 
 
 @given(worlds())
