@@ -7,6 +7,7 @@ Invariants:
   a server's parting `408` is not taken for an answer. (What crosses the request on the wire cannot be told apart.)
 * A connection is reused only if the response ended by its own framing, nothing followed it, the server agreed to keep it open and the
   request was sent completely. (A bare CRLF directly behind a response is tolerated, as by the parser.)
+* What is left of a large read comes before anything else is read, and a connection that has such a rest is not reused.
 * Bounds: the head with all interim (1xx) heads is at most `max_head_bytes`, and so is every run of bytes within a body that holds no body
   (chunk headers, trailers); bodies are passed on as they come and never collected.
 * A read that is one whole chunk, nothing more or less, is taken without the parser, but only while that stands between two chunks: a whole
@@ -35,11 +36,15 @@ import httptools
 from tidegate.domain.units import Headers
 from tidegate.http.answer_memory import STATUS, AnswerMemory
 from tidegate.http.client_call import SILENCE, Call, CallOwner, Silence
+from tidegate.http.framing import ends_with_connection, head_bytes
 from tidegate.http.outbox import Outbox, Sender
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver
 
 ASK_AFTER_IDLE_S = 1.0
 """Servers give up idle connections after seconds, not sooner; in a busy pool, which reuses within milliseconds, nobody pays for asking."""
+
+TURN_BYTES: Final = 65_536
+"""Of a larger read so much is taken at once, and the rest in the loop's next turns: small events in it can cost 10 ms for each 64 KiB."""
 
 
 class Phase(IntEnum):
@@ -110,6 +115,7 @@ class Connection(Sender, asyncio.Protocol):
         "_phase",
         "_pool",
         "_receiver",
+        "_rest",
         "_take_body",
         "_transport",
         "_until_close",
@@ -156,6 +162,8 @@ class Connection(Sender, asyncio.Protocol):
         self.refusal: CallFailure | None = None
         """Why what came is not acceptable, where it is not the parser that says so."""
         self._paused = False
+        self._rest = b""
+        """What is left of a large read; nothing is read meanwhile."""
         self.closed = False
         self.lost: asyncio.Future[None] = loop.create_future()
         """Done when the loop has let go of the socket."""
@@ -210,10 +218,9 @@ class Connection(Sender, asyncio.Protocol):
             transport.pause_reading()
 
     def resume(self) -> None:
-        transport = self._transport
-        if self._paused and transport is not None and not transport.is_closing():
-            transport.resume_reading()
-        self._paused = False
+        if self._paused:
+            self._paused = False
+            self._read_on()
 
     def close(self, *, again: Call | None = None) -> None:
         """Close the socket at once and tell nobody but the pool."""
@@ -247,6 +254,8 @@ class Connection(Sender, asyncio.Protocol):
                 self._outbox.flush_if_full()
                 return
             self._between_chunks = False
+        if len(data) > TURN_BYTES:
+            data = self._leave_a_rest(data)
         feed = self._feed
         if feed is None:
             if not self.closed:
@@ -263,6 +272,25 @@ class Connection(Sender, asyncio.Protocol):
         else:
             self._without_body(len(data))
         self._outbox.flush_if_full()
+
+    def _leave_a_rest(self, data: bytes) -> bytes:
+        """Give the beginning of a large read, and take the rest in the loop's next turn: others need it too."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._rest = data[TURN_BYTES:]
+        self._loop.call_soon(self._take_rest)
+        return data[:TURN_BYTES]
+
+    def _take_rest(self) -> None:
+        rest, self._rest = self._rest, b""
+        if not self.closed:
+            self.data_received(rest)
+            self._read_on()
+
+    def _read_on(self) -> None:
+        transport = self._transport
+        if not self._rest and not self._paused and transport is not None and not transport.is_closing():
+            transport.resume_reading()
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -402,7 +430,7 @@ class Connection(Sender, asyncio.Protocol):
             return
         receiver, call.receiver = call.receiver, SILENCE
         call.ended = True
-        if reusable and self._keeps_alive and not transport.is_closing() and transport.get_write_buffer_size() == 0:
+        if reusable and self._keeps_alive and not self._rest and not transport.is_closing() and transport.get_write_buffer_size() == 0:
             if call.is_head:
                 self._renew_parser()
             if self._paused:
@@ -459,22 +487,6 @@ class Connection(Sender, asyncio.Protocol):
 
     def _head_too_long(self) -> str:
         return f"{self._pool.label} sent a response head longer than {self._pool.max_head_bytes} bytes; {_LOOK_AT_URL}"
-
-
-def ends_with_connection(headers: Headers) -> bool:
-    """Say whether a body goes on until the connection closes (RFC 9112, 6.3)."""
-    last_coding = b""
-    for name, value in headers:
-        if name == b"content-length":
-            return False
-        if name == b"transfer-encoding":
-            last_coding = value.rpartition(b",")[2].strip().lower()
-    return last_coding != b"chunked"
-
-
-def head_bytes(headers: list[tuple[bytes, bytes]]) -> int:
-    """Give the length of a head on the wire, but for padding and the reason phrase."""
-    return sum(len(name) + len(value) + 4 for name, value in headers) + len(b"HTTP/1.1 200 \r\n\r\n")
 
 
 def _cause(problem: Exception) -> str:

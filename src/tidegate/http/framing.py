@@ -5,7 +5,7 @@ follows the body: `feed` says where it stopped. A chunked body is refused rather
 every line ends in CR LF, nothing stands between a chunk and its CR LF. (llhttp decodes chunks as strictly, but through
 httptools cannot say at which byte a body ended, which pipelining must know.)
 
-`framed` writes a chunk, and `content_of_chunk` reads one that is written as nearly all are; their size lines come from one table.
+`Chunks` writes a chunk, and reads one that is written as nearly all are; the size lines of both come from one table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-from tidegate.errors import BodyTooLarge, InvalidHttp, UnsupportedEncoding
+from tidegate.domain.units import Headers
+from tidegate.errors import BodyTooLarge, InvalidHttp, Overloaded, UnsupportedEncoding
 
 MAX_SIZE_LINE_BYTES: Final = 256
 """A chunk's size and extensions. Nobody sends extensions; this leaves room for a signature in one."""
@@ -53,6 +54,30 @@ def coded_body() -> UnsupportedEncoding:
         "The request has a content-encoding, and this gateway does not decompress bodies. "
         "Send the JSON uncompressed, without that header field."
     )
+
+
+def over_memory() -> Overloaded:
+    return Overloaded(
+        "The gateway holds as many request bytes as it may at this moment. Retry in a few seconds, "
+        "or ask the operator to raise server.max_buffered_bytes.",
+        retry_after_s=2.0,
+    )
+
+
+def ends_with_connection(headers: Headers) -> bool:
+    """Say whether a body goes on until the connection closes (RFC 9112, 6.3)."""
+    last_coding = b""
+    for name, value in headers:
+        if name == b"content-length":
+            return False
+        if name == b"transfer-encoding":
+            last_coding = value.rpartition(b",")[2].strip().lower()
+    return last_coding != b"chunked"
+
+
+def head_bytes(headers: list[tuple[bytes, bytes]]) -> int:
+    """Give the length of a head on the wire, but for padding and the reason phrase."""
+    return sum(len(name) + len(value) + 4 for name, value in headers) + len(b"HTTP/1.1 200 \r\n\r\n")
 
 
 class Chunks:

@@ -19,17 +19,20 @@ from typing import Final
 
 from tidegate.domain.error_object import encode_error
 from tidegate.domain.header_lines import field_lines
-from tidegate.errors import ExpectationFailed, HeadersTooLarge, Overloaded, RequestTimeout, TidegateError
+from tidegate.errors import ExpectationFailed, HeadersTooLarge, RequestTimeout, TidegateError
 from tidegate.http.deadlines import NEVER
-from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body
+from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body, over_memory
 from tidegate.http.request_head import CHUNKED, RequestFacts, check_beginning
 from tidegate.http.response_head import CLOSE, OWNED, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange
-from tidegate.http.server_socket import Phase, ServerSocket
+from tidegate.http.server_socket import FULL_READ_BYTES, Phase, ServerSocket, peer_name
 from tidegate.http.server_state import ServerState
 
 MAX_AHEAD_BYTES: Final = 65_536
 """Bytes held of pipelined requests, or of a body not asked for yet; reading on so far is how the client's FIN is noticed."""
+
+REQUESTS_A_TURN: Final = 16
+"""Pipelined requests read at once; the next ones wait for the loop's next turn, since others need it too."""
 
 BODY_TOTAL_FACTOR: Final = 10
 """A whole body may take this many times `body_timeout_s`."""
@@ -82,7 +85,7 @@ class ServerConnection(ServerSocket):
             self._close()
             return
         state.connections.add(self)
-        self._peer = _peer_name(transport.get_extra_info("peername"))
+        self._peer = peer_name(transport.get_extra_info("peername"))
         self._set_deadline(state.loop.time() + (FIRST_REQUEST_GRACE_S if state.draining else state.limits.idle_timeout_s))
 
     def data_received(self, data: bytes) -> None:
@@ -96,8 +99,11 @@ class ServerConnection(ServerSocket):
             self._hold_ahead(data)
         elif phase is _LINGERING:
             self._throw_away(len(data))
+            return
         elif phase is _WAITING or phase is _BODY:
             self._read_body(data)
+        if len(data) >= FULL_READ_BYTES:
+            self._rest_for_a_turn()
         self._outbox.flush_if_full()
 
     def eof_received(self) -> bool:
@@ -214,11 +220,15 @@ class ServerConnection(ServerSocket):
             self._partial = b""
         size = len(data)
         self._parsing = True
-        while at < size and self._phase is _IDLE and not self._write_paused:
+        left = REQUESTS_A_TURN
+        while at < size and left and self._phase is _IDLE and not self._write_paused:
             at = self._read_request(data, at, searched_to=searched_to)
+            left -= 1
         self._parsing = self._more = False
         if at < size and self._phase in (_IDLE, _RUNNING):
             self._hold_ahead(data[at:])
+            if not left and self._phase is _IDLE:
+                self.state.loop.call_soon(self._read_ahead)
         elif self._held:
             self._recount()
         if self._phase is _IDLE and self._client_finished and not self._ahead:
@@ -331,7 +341,7 @@ class ServerConnection(ServerSocket):
         elif length > limits.max_body_bytes:
             self._give_up_body(exchange, body_too_large(limits.max_body_bytes))
         elif self.state.buffered_bytes + max(length, 0) > limits.max_buffered_bytes:
-            self._give_up_body(exchange, _over_memory())
+            self._give_up_body(exchange, over_memory())
         elif 0 < length <= len(data) - at:
             exchange.body = data[at : at + length]
             exchange.body_bytes = length
@@ -372,7 +382,7 @@ class ServerConnection(ServerSocket):
         exchange.body_bytes = reader.received
         self._recount()
         if self.state.buffered_bytes > self.state.limits.max_buffered_bytes:
-            self._give_up_body(exchange, _over_memory())
+            self._give_up_body(exchange, over_memory())
             return len(data)
         if reader.complete:
             exchange.body = reader.take()
@@ -478,20 +488,3 @@ class ServerConnection(ServerSocket):
             held += exchange.body_bytes
         self.state.buffered_bytes += held - self._held
         self._held = held
-
-
-def _over_memory() -> Overloaded:
-    return Overloaded(
-        "The gateway holds as many request bytes as it may at this moment. Retry in a few seconds, "
-        "or ask the operator to raise server.max_buffered_bytes.",
-        retry_after_s=2.0,
-    )
-
-
-def _peer_name(address: object) -> str:
-    """Give `host:port`, an IPv6 host in brackets; empty for a socket without such an address."""
-    match address:
-        case (str(host), int(port), *_):
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        case _:
-            return ""

@@ -29,6 +29,9 @@ HELD_BYTES: Final = 16_384
 MIN_PROGRESS_BYTES: Final = 16_384
 """A client that takes less than this in `send_timeout_s` has stopped reading."""
 
+FULL_READ_BYTES: Final = 262_144
+"""What the loop reads at once; behind a read of that size it reads again, up to 32 times, before anyone else has a turn."""
+
 LINGER_PAUSE_S: Final = 2.0
 LINGER_TOTAL_S: Final = 30.0
 LINGER_BYTES: Final = 1 << 30
@@ -182,6 +185,16 @@ class ServerSocket(Sender, asyncio.Protocol):
             self._read_paused = False
             self._transport.resume_reading()
 
+    def _rest_for_a_turn(self) -> None:
+        """Let the loop see to the others before more is read from a client that sends much."""
+        if not self._read_paused and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self.state.loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        if not self._read_paused and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def _close(self) -> None:
         """Close when everything is sent."""
         self._phase = Phase.CLOSING
@@ -219,3 +232,12 @@ class ServerSocket(Sender, asyncio.Protocol):
         self._phase = Phase.CLOSING
         self.flush()
         self._transport.abort()
+
+
+def peer_name(address: object) -> str:
+    """Give `host:port`, an IPv6 host in brackets; empty for a socket without such an address."""
+    match address:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case _:
+            return ""

@@ -73,8 +73,11 @@ def text(value: object) -> str | None:
 
 
 def read_usage(value: object) -> Usage | None:
-    """Lift an OpenAI `usage` object, details included; None when it is not an object with figures in it."""
+    """Lift an OpenAI `usage` object, details included; None when it is not an object with figures in it, and where a figure cannot be true:
+    then the gateway's own estimate is the better evidence."""
     if not isinstance(value, dict) or not ("prompt_tokens" in value or "completion_tokens" in value or "total_tokens" in value):
+        return None
+    if not (_is_believable(value.get("prompt_tokens")) and _is_believable(value.get("completion_tokens"))):
         return None
     prompt = count(value.get("prompt_tokens"))
     completion = count(value.get("completion_tokens"))
@@ -87,6 +90,11 @@ def read_usage(value: object) -> Usage | None:
         reasoning_tokens=count(member(value.get("completion_tokens_details"), "reasoning_tokens")),
         cache_write_tokens=_cache_writes(value),
     )
+
+
+def _is_believable(figure: object) -> bool:
+    """Say whether a figure is absent or a number of tokens that some answer may have."""
+    return figure is None or (isinstance(figure, int | float) and not isinstance(figure, bool) and 0 <= figure <= MAX_COUNT)
 
 
 def read_timings(value: object) -> ServerTimes | None:

@@ -1,8 +1,9 @@
 """Pass a streamed answer through, untouched, and learn from it what decisions need.
 
 Used once per streamed attempt. `feed` gives whole events, byte for byte as they came, with three exceptions: usage that the client did
-not ask for is left out (so that its stream equals one without), an event whose data is not JSON is skipped and counted, and an error event
-is withheld: `failure` says what it means and nothing more is given. After `[DONE]` everything is ignored; a missing one is never added.
+not ask for is left out (so that its stream equals one without), an event whose data is not JSON is skipped and counted, up to
+`MAX_MALFORMED`, and an error event is withheld: `failure` says what it means and nothing more is given. After `[DONE]` everything is
+ignored; a missing one is never added.
 
 Where the stream was cut into chunks changes neither the output nor the attributes (a property test cuts at every byte).
 
@@ -33,6 +34,9 @@ from tidegate.wire.truncation import StreamHead, encode_truncation
 
 MAX_CHOICES = 16_384
 """Choices followed per stream: 128 prompts with 128 answers each; beyond it an index is not tracked."""
+
+MAX_MALFORMED = 100
+"""Events of a stream that may be skipped for not being JSON. A server that sends more is broken, and each costs what many good ones do."""
 
 _STENCILS = 8
 """Cut per stream: one for what is thought, one for what is said, some for engines that vary. They are wasted if each event is different."""
@@ -296,6 +300,8 @@ class StreamCodec:
         content = lenient.decode(text)
         if content is lenient.MALFORMED:
             self.malformed += 1
+            if self.malformed > MAX_MALFORMED:
+                self._fail(unreadable(f"More than {MAX_MALFORMED} events of the upstream's stream are not JSON; it cannot be understood."))
             return b""
         error = lenient.in_band_error(content, named_error=event.event == "error")
         if not isinstance(content, dict):

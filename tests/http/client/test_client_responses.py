@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.http.client.raw_server import CHUNKED, OK, Peer, Recorder, call, get, open_pool, post, raw_server, run
 
 from tidegate.http.client_call import Call
-from tidegate.http.client_connection import Connection
+from tidegate.http.client_connection import TURN_BYTES, Connection
 from tidegate.ports import CallFailure, CallFailureKind, UpstreamRequest
 
 # ── without sockets: a connection fed by hand ─────────────────────────────────
@@ -25,6 +25,13 @@ class DeadWire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.closed = False
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
 
@@ -220,6 +227,53 @@ def test_the_next_answer_of_a_connection_is_read_by_its_own_framing() -> None:
                 connection.data_received(read)
             assert recorder.events == ["connected", 200, "ended"]
         assert recorder.body == b"\n2\r\nab\r\n"
+
+    uvloop.run(main())
+
+
+@pytest.mark.parametrize("surplus", [0, 1])
+def test_a_large_read_is_taken_in_turns(surplus: int) -> None:
+    """Expected pieces with turns of the loop between them, nothing read meanwhile, and no reuse of a connection that has a rest."""
+
+    async def main() -> None:
+        owner, wire, recorder = Ledger(), DeadWire(), Recorder()
+        connection = Connection(owner, asyncio.get_running_loop())
+        connection.connection_made(wire)
+        connection.begin(Call(owner, recorder, b"request", b"", is_head=False))
+        await asyncio.sleep(0)
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+        size = 3 * TURN_BYTES - len(head % (3 * TURN_BYTES))
+        body = bytes(number % 251 for number in range(size))
+        connection.data_received(head % size + body + b"!" * surplus)
+        for turn in range(1, 4):
+            assert len(head % size) + len(recorder.body) == turn * TURN_BYTES
+            if turn < 3:
+                assert not wire.reading
+                connection.pause()
+                connection.resume()
+                assert not wire.reading
+            await asyncio.sleep(0)
+        assert recorder.events == ["connected", 200, "ended"]
+        assert recorder.body == body
+        assert (owner.freed, connection.closed, wire.reading) == ((0, True, False) if surplus else (1, False, True))
+
+    uvloop.run(main())
+
+
+def test_a_rest_is_nobodys_after_its_call_is_cancelled() -> None:
+    """Expected no more pieces."""
+
+    async def main() -> None:
+        owner, recorder = Ledger(), Leaving()
+        connection = Connection(owner, asyncio.get_running_loop())
+        connection.connection_made(DeadWire())
+        recorder.call = Call(owner, recorder, b"request", b"", is_head=False)
+        connection.begin(recorder.call)
+        await asyncio.sleep(0)
+        connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 999999\r\n\r\n" + b"x" * TURN_BYTES)
+        heard = len(recorder.body)
+        await asyncio.sleep(0)
+        assert len(recorder.body) == heard
 
     uvloop.run(main())
 

@@ -155,9 +155,32 @@ def test_pipelined_bytes_that_are_held_are_bounded() -> None:
     uvloop.run(main())
 
 
+def test_a_client_that_pipelines_much_leaves_turns_to_others() -> None:
+    """Requests that are answered at once are read some at a time: between two turns of one connection another has its own."""
+
+    async def main() -> None:
+        asked: list[str] = []
+
+        def answer(recorded: RecordedExchange) -> None:
+            if not asked:
+                modest.send(b"GET /modest HTTP/1.1\r\nHost: x\r\n\r\n")
+            asked.append(recorded.exchange.head.path)
+            recorded.exchange.respond(200, (), b"")
+
+        application = RecordingApplication(on_head=answer)
+        async with serving(application) as server, raw_client(server.port) as greedy, raw_client(server.port) as modest:
+            greedy.send(b"GET /greedy HTTP/1.1\r\nHost: x\r\n\r\n" * 4_000)
+            assert (await modest.read_response()).status == 200
+            assert asked.index("/modest") < 4_000
+            for _ in range(4_000):
+                assert (await greedy.read_response()).status == 200
+
+    uvloop.run(main())
+
+
 @pytest.mark.parametrize("size", [1_000, 70_000, 200_000])
 def test_a_connection_is_read_on_behind_a_large_request_that_waited(size: int) -> None:
-    """A request that came while another ran, larger than what is held: when its turn has come, those after it are read, and so is the end."""
+    """A request came while another ran, larger than what is held: when it has its turn, what follows is read, and so is the end."""
 
     async def main() -> None:
         application = RecordingApplication(on_body=do_nothing)

@@ -26,9 +26,15 @@ from tidegate.domain.record import RequestRecord
 DEADLINE_S = 10.0
 
 
-def record(number: int) -> RequestRecord:
+def record(number: int, *, key_id: str = "key") -> RequestRecord:
     return RequestRecord(
-        request_id=f"req-{number}", started_at=1_700_000_000.0, operation="chat", outcome=Outcome.OK, status=200, duration_s=0.5
+        request_id=f"req-{number}",
+        started_at=1_700_000_000.0,
+        operation="chat",
+        outcome=Outcome.OK,
+        status=200,
+        duration_s=0.5,
+        key_id=key_id,
     )
 
 
@@ -183,6 +189,24 @@ def test_when_both_fail_the_queue_holds_and_then_counts(tmp_path: Path) -> None:
         events = [line.split()[2] for line in log.read_text().splitlines()]
     assert recorded(tmp_path) == ids(101)
     assert (events.count("records.stuck"), events.count("records.dropping"), events.count("records.resumed")) == (1, 1, 1)
+
+
+def test_strangers_do_not_cost_callers_their_records(tmp_path: Path) -> None:
+    """What nobody's key is behind fills half of the queue at most, however much comes."""
+    (tmp_path / "records").write_text("in the way")
+    (tmp_path / "spill").write_text("in the way")
+    with recording(tmp_path, queue_records=100) as (recorder, _):
+        recorder.record(record(0))
+        wait_until(lambda: recorder.statistics().state is RecorderState.STUCK)
+        for number in range(1, 151):
+            recorder.record(record(number, key_id=""))
+        assert recorder.statistics().dropped == 100
+        for number in range(151, 201):
+            recorder.record(record(number))
+        assert recorder.statistics().dropped == 100
+        (tmp_path / "records").unlink()
+        wait_until(lambda: recorder.statistics().written == 101)
+    assert recorded(tmp_path) == [*ids(51), *(f"req-{number}" for number in range(151, 201))]
 
 
 def test_closing_while_both_fail_tells_what_is_lost(tmp_path: Path) -> None:

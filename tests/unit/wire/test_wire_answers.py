@@ -32,15 +32,29 @@ def test_an_answer_gives_usage_reason_and_identity() -> None:
     assert answer == Answer(Usage(9, 4, 2, 0), "stop", None, "c-1", "m")
 
 
-@pytest.mark.parametrize(
-    ("figure", "expected"),
-    [("1e300", MAX_COUNT), ("9" * 400, MAX_COUNT), (str(2**64), MAX_COUNT), ("1e999", 0), ("NaN", 0), ("-5", 0), ('"5"', 0), ("true", 0)],
-)
-def test_an_absurd_usage_is_bounded(figure: str, expected: int) -> None:
-    """What no encoder or database could hold never gets in; what is no number counts as nothing."""
+@pytest.mark.parametrize("figure", ["1e300", "9" * 400, str(2**64), str(MAX_COUNT + 1), "1e999", "NaN", "-5", '"5"', "true"])
+def test_a_usage_that_cannot_be_true_is_none(figure: str) -> None:
+    """Nobody is billed for it, or served for nothing because of it: the gateway's own estimate stands in for all of it."""
+    for usage in (f'"prompt_tokens": {figure}, "completion_tokens": 1', f'"prompt_tokens": 1, "completion_tokens": {figure}'):
+        body = f'{{"choices": [], "usage": {{{usage}}}}}'.encode()
+        assert read_answer(Operation.CHAT, body, DIALECT).usage is None
+
+
+@pytest.mark.parametrize(("figure", "expected"), [(str(MAX_COUNT), MAX_COUNT), ("7.0", 7), ("null", 0)])
+def test_a_usage_is_read_generously(figure: str, expected: int) -> None:
+    """Whole numbers written as others, and one of two figures left out."""
     body = f'{{"choices": [], "usage": {{"prompt_tokens": {figure}, "completion_tokens": 1}}}}'.encode()
 
     assert Usage(expected, 1, 0, 0) == read_answer(Operation.CHAT, body, DIALECT).usage
+
+
+@pytest.mark.parametrize(("figure", "expected"), [("1e300", MAX_COUNT), (str(2**64), MAX_COUNT), ("NaN", 0), ("-5", 0), ('"5"', 0)])
+def test_an_absurd_detail_is_bounded(figure: str, expected: int) -> None:
+    """What no encoder or database could hold never gets in."""
+    usage = f'"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {{"cached_tokens": {figure}}}'
+    body = f'{{"choices": [], "usage": {{{usage}}}}}'.encode()
+
+    assert Usage(9, 1, expected, 0) == read_answer(Operation.CHAT, body, DIALECT).usage
 
 
 def test_several_choices_give_the_most_telling_reason() -> None:

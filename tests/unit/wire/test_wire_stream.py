@@ -10,7 +10,7 @@ from tidegate.domain.request import Operation
 from tidegate.domain.upstream import FailureScope
 from tidegate.domain.usage import Usage
 from tidegate.wire.dialects import DIALECTS
-from tidegate.wire.stream import MAX_CHOICES, StreamCodec, without_usage
+from tidegate.wire.stream import MAX_CHOICES, MAX_MALFORMED, StreamCodec, without_usage
 
 ROLE = (
     b'data: {"id":"c-1","model":"qwen3.6-plus","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}\n\n'
@@ -207,8 +207,9 @@ def test_usage_details_are_lifted_and_the_last_report_wins() -> None:
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        ({"prompt_tokens": "9", "completion_tokens": True}, Usage()),
-        ({"prompt_tokens": -4, "completion_tokens": 2.0}, Usage(completion_tokens=2)),
+        ({"prompt_tokens": "9", "completion_tokens": True}, None),
+        ({"prompt_tokens": -4, "completion_tokens": 2.0}, None),
+        ({"prompt_tokens": 0, "completion_tokens": 2.0}, Usage(completion_tokens=2)),
         ({"prompt_tokens": 3, "prompt_tokens_details": None, "completion_tokens_details": 5}, Usage(prompt_tokens=3)),
         ({"total_tokens": 6}, Usage(prompt_tokens=6)),
         ({}, None),
@@ -217,7 +218,7 @@ def test_usage_details_are_lifted_and_the_last_report_wins() -> None:
     ],
 )
 def test_figures_of_odd_types_are_not_believed(usage: object, expected: Usage | None) -> None:
-    """A count is a number >= 0; an object without figures is no report."""
+    """A count is a number >= 0; an object without figures is no report, and neither is one with a figure that is none."""
     state = codec(hide_usage=False)
     state.feed(chunk(usage=usage))
 
@@ -229,7 +230,7 @@ def test_a_huge_figure_is_no_figure() -> None:
     state = codec()
     state.feed(b'data: {"choices":[],"usage":{"prompt_tokens":Infinity,"completion_tokens":3}}\n\n')
 
-    assert state.usage == Usage(completion_tokens=3)
+    assert state.usage is None
 
 
 @pytest.mark.parametrize(
@@ -409,6 +410,17 @@ def test_a_malformed_event_is_skipped_and_counted(event: bytes) -> None:
     assert state.feed(HELLO + event + HELLO) == HELLO + HELLO
     assert state.malformed == 1
     assert state.failure is None
+
+
+def test_a_stream_of_malformed_events_fails() -> None:
+    """Reading on for the sake of one good event would cost more than it gives."""
+    state = running()
+
+    assert state.feed(b"data: {broken\n\n" * MAX_MALFORMED + HELLO) == HELLO
+    assert state.feed(b"data: {broken\n\n" + HELLO) == b""
+    assert state.failure is not None
+    assert "not JSON" in state.failure.message
+    assert state.malformed == MAX_MALFORMED + 1
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ class JsonLinesRecorder:
         self._spill = SpillFile(spill_directory / f"tidegate-spill-{origin}-{worker}.jsonl", max_bytes=MAX_SPILL_BYTES)
         self._queue: deque[RequestRecord] = deque()  # bounded by `record`
         self._capacity = queue_records
+        self._for_anyone = queue_records // 2
+        """What the refusals of strangers may fill, so that they do not cost callers their records."""
         self._sink = sink
         self._line = line_format(log_format)
         self._request_line = request_format(log_format)
@@ -117,7 +119,7 @@ class JsonLinesRecorder:
     def record(self, record: RequestRecord) -> None:
         queue = self._queue
         waiting = len(queue)
-        if waiting >= self._capacity:
+        if waiting >= self._capacity or (waiting >= self._for_anyone and not record.key_id):
             self._refused += 1
             return
         queue.append(record)
