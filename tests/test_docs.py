@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -123,23 +124,38 @@ def test_the_readme_program_runs_as_pasted(tmp_path: Path) -> None:
     assert "http://127.0.0.1:8080/v1" in program
     model = re.search(r'model="([^"]+)"', program)
     assert model is not None
-    with ThreadedUpstream(models=(model[1],)) as upstream:
-        with GatewayProcess({"upstreams": {"there": there(upstream, model[1])}}) as gateway:
-            key = gateway.create_key()
-            gateway.wait_for_key(key)
-            (tmp_path / ".tidegate").mkdir()
-            (tmp_path / ".tidegate" / "dev-key").write_text(f"{key.reveal()}\n")
-            result = subprocess.run(
-                [sys.executable, "-W", "error", "-c", program.replace("http://127.0.0.1:8080", gateway.api_url)],
-                cwd=tmp_path,
-                env={variable: value for variable, value in os.environ.items() if not variable.lower().endswith("_proxy")},
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
+    with (
+        ThreadedUpstream(models=(model[1],)) as upstream,
+        GatewayProcess({"upstreams": {"there": there(upstream, model[1])}}) as gateway,
+    ):
+        key = gateway.create_key()
+        gateway.wait_for_key(key)
+        (tmp_path / ".tidegate").mkdir()
+        (tmp_path / ".tidegate" / "dev-key").write_text(f"{key.reveal()}\n")
+        result = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program.replace("http://127.0.0.1:8080", gateway.api_url)],
+            cwd=tmp_path,
+            env={variable: value for variable, value in os.environ.items() if not variable.lower().endswith("_proxy")},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
+
+
+def test_the_models_of_the_readme_are_routed_by_its_configuration(tmp_path: Path) -> None:
+    """Whoever puts the page's file in place can still run the page's program and its `tidegate bench`."""
+    page = READMES[0].read_text(encoding="utf-8")
+    used = set(re.findall(r'model="([^"]+)"|--model (\S+)', page))
+    (text,) = (text for language, text in blocks(READMES[0]) if language == "yaml")
+    (tmp_path / "tidegate.yaml").write_text(text, encoding="utf-8")
+    configuration = prepare(tmp_path / "tidegate.yaml", {}, file_exists=lambda _: True).configuration
+    assert configuration is not None
+    patterns = [route.model for route in configuration.routes]
+    assert {"".join(names) for names in used} == {configuration.local_engine.model_name}
+    assert any(fnmatchcase(configuration.local_engine.model_name, pattern) for pattern in patterns)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page's commands are those of curl")
