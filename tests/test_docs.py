@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,7 +167,7 @@ def test_the_key_commands_of_the_console_page_run() -> None:
         with KeyStore(gateway.state_directory / KEYS_FILE) as store:
             root = store.create(name="root", tenant="t", user="u", now=wall_clock(), admin=True)
         known = {"ADMIN_KEY": root.token.reveal()}
-        answers = []
+        answers: list[dict[str, Any]] = []
         for line in without_comments(block):
             if line.startswith("export "):
                 known[line.removeprefix("export ").partition("=")[0]] = answers[-2]["key_id"]

@@ -18,7 +18,7 @@ model on `127.0.0.1:8080`. `tidegate check` shows each problem with its line and
 
 ## How values are written
 
-* **Durations** (keys ending in `_s`): `30`, `30s`, `500ms`, `10m`, `1h`, `1h30m`.
+* **Durations** (keys ending in `_s`): `30`, `30s`, `500ms`, `10m`, `1h`, `1h30m`, `7d`.
 * **Sizes** (keys ending in `_bytes`): `65_536`, `64KB` (thousands), `32MiB` (1024s).
 * **Numbers** may have `_` between digits: `200_000`.
 * **Text** needs quotes only where YAML itself does. `no`, `1.0` and `on` are text where text is expected.
