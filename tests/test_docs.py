@@ -6,19 +6,27 @@ The generated pages under docs/reference are compared with their generators besi
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tidegate.adapters.keys.store import KeyStore
+from tidegate.adapters.wall_clock import wall_clock
+from tidegate.admin.keys import KeyRequest
 from tidegate.cli.main import main
 from tidegate.config.prepare import prepare
 from tidegate.testing import GatewayProcess, ThreadedUpstream
+from tidegate.wiring.worker import KEYS_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
 READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
@@ -103,6 +111,11 @@ def test_both_readmes_name_the_same_things() -> None:
     assert english == chinese
 
 
+def there(upstream: ThreadedUpstream, model: str) -> dict[str, object]:
+    """Give the settings of a scripted upstream."""
+    return {"dialect": "openai", "base_url": upstream.base_url, "models": [model]}
+
+
 # ── code ──────────────────────────────────────────────────────────────────────
 
 
@@ -112,24 +125,62 @@ def test_the_readme_program_runs_as_pasted(tmp_path: Path) -> None:
     assert "http://127.0.0.1:8080/v1" in program
     model = re.search(r'model="([^"]+)"', program)
     assert model is not None
-    with ThreadedUpstream(models=(model[1],)) as upstream:
-        there = {"dialect": "openai", "base_url": upstream.base_url, "models": [model[1]]}
-        with GatewayProcess({"upstreams": {"there": there}}) as gateway:
-            key = gateway.create_key()
-            gateway.wait_for_key(key)
-            (tmp_path / ".tidegate").mkdir()
-            (tmp_path / ".tidegate" / "dev-key").write_text(f"{key.reveal()}\n")
-            result = subprocess.run(
-                [sys.executable, "-W", "error", "-c", program.replace("http://127.0.0.1:8080", gateway.api_url)],
-                cwd=tmp_path,
-                env={variable: value for variable, value in os.environ.items() if not variable.lower().endswith("_proxy")},
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
+    with (
+        ThreadedUpstream(models=(model[1],)) as upstream,
+        GatewayProcess({"upstreams": {"there": there(upstream, model[1])}}) as gateway,
+    ):
+        key = gateway.create_key()
+        gateway.wait_for_key(key)
+        (tmp_path / ".tidegate").mkdir()
+        (tmp_path / ".tidegate" / "dev-key").write_text(f"{key.reveal()}\n")
+        result = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program.replace("http://127.0.0.1:8080", gateway.api_url)],
+            cwd=tmp_path,
+            env={variable: value for variable, value in os.environ.items() if not variable.lower().endswith("_proxy")},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
+
+
+def test_the_models_of_the_readme_are_routed_by_its_configuration(tmp_path: Path) -> None:
+    """Whoever puts the page's file in place can still run the page's program and its `tidegate bench`."""
+    page = READMES[0].read_text(encoding="utf-8")
+    used = set(re.findall(r'model="([^"]+)"|--model (\S+)', page))
+    (text,) = (text for language, text in blocks(READMES[0]) if language == "yaml")
+    (tmp_path / "tidegate.yaml").write_text(text, encoding="utf-8")
+    configuration = prepare(tmp_path / "tidegate.yaml", {}, file_exists=lambda _: True).configuration
+    assert configuration is not None
+    patterns = [route.model for route in configuration.routes]
+    assert {"".join(names) for names in used} == {configuration.local_engine.model_name}
+    assert any(fnmatchcase(configuration.local_engine.model_name, pattern) for pattern in patterns)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page's commands are those of curl")
+def test_the_key_commands_of_the_console_page_run() -> None:
+    """Make, list, rotate, revoke, line by line as pasted, with the answers that the page's table promises."""
+    (block,) = (text for language, text in blocks(ROOT / "docs" / "console.md") if language == "sh" and "/admin/keys" in text)
+    with ThreadedUpstream(models=("m",)) as upstream, GatewayProcess({"upstreams": {"there": there(upstream, "m")}}) as gateway:
+        with KeyStore(gateway.state_directory / KEYS_FILE) as store:
+            root = store.create(name="root", tenant="t", user="u", now=wall_clock(), admin=True)
+        known = {"ADMIN_KEY": root.token.reveal()}
+        answers: list[dict[str, Any]] = []
+        for line in without_comments(block):
+            if line.startswith("export "):
+                known[line.removeprefix("export ").partition("=")[0]] = answers[-2]["key_id"]
+                continue
+            pasted = line.replace("http://127.0.0.1:8081", gateway.admin_url)
+            shell = subprocess.run(["sh", "-c", pasted], env=os.environ | known, capture_output=True, text=True, timeout=30, check=True)
+            answers.append(json.loads(shell.stdout))
+    made, listed, rotated, revoked = answers
+    assert {made["key_id"], rotated["key_id"], revoked["revoked"]} == {known["KEY_ID"]}
+    assert made["key"] != rotated["key"]
+    (shown,) = (key for key in listed["keys"] if key["key_id"] == made["key_id"])
+    page = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")
+    assert [field for field in {*shown, *KeyRequest.__struct_fields__} if f"`{field}`" not in page] == []
 
 
 @pytest.mark.parametrize("text", blocks_in("python"))

@@ -11,6 +11,8 @@ TidegateError
 │   ├── PathNotFound             404  no such path
 │   ├── ModelNotFound            404  no route serves that model
 │   ├── StreamNotFound           404  the caller has no such stream to resume
+│   ├── KeyNotFound              404  no active key has that id
+│   ├── RecordNotFound           404  the tables have no such request
 │   ├── MethodNotAllowed         405  the path exists, the method does not
 │   ├── RequestTimeout           408  the client sent its request too slowly
 │   ├── StreamTailLost           410  a resumable stream is there, but not its part that the client lacks
@@ -118,6 +120,20 @@ class ModelNotFound(ClientError):
 class StreamNotFound(ClientError):
     status = 404
     code = "stream_not_found"
+
+
+class KeyNotFound(ClientError):
+    """Met by those who manage keys, never by a request to a model."""
+
+    status = 404
+    code = "key_not_found"
+
+
+class RecordNotFound(ClientError):
+    """Met by those who ask questions of the records, never by a request to a model."""
+
+    status = 404
+    code = "record_not_found"
 
 
 class MethodNotAllowed(ClientError):

@@ -129,8 +129,7 @@ class AdminApp:
 
     async def revoke_key(self, request: Request) -> Response:
         caller = await self._door.admit(request, changes=True)
-        key_id = request.path_params["key_id"]
-        await asyncio.to_thread(revoke_key, self._store, key_id, now=self._wall_clock())
+        key_id = await asyncio.to_thread(revoke_key, self._store, request.path_params["key_id"], now=self._wall_clock())
         _LOG.info("key.revoked key=%s by=%s", key_id, caller.key_id)
         return json_answer({"revoked": key_id})
 

@@ -7,14 +7,17 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from tidegate.adapters.keys.store import CreatedKey, KeyStore, KeySummary
+from tidegate.adapters.keys.store import CreatedKey, KeyStore, KeySummary, bare_id
 from tidegate.domain.principal import Limits
-from tidegate.errors import InvalidJson, InvalidParameter, PathNotFound
+from tidegate.domain.units import KeyId
+from tidegate.errors import InvalidJson, InvalidParameter, KeyNotFound
 
 Ceiling = Annotated[int, Meta(ge=1)] | None
 Body = TypeVar("Body", bound=msgspec.Struct)
 MAX_GRACE_S = 604_800
 """A week: an old token that lives longer than that has been forgotten."""
+_LONGEST_ID = 20
+"""Characters of an id that a message repeats; ours have ten."""
 
 
 class KeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,18 +94,31 @@ def list_keys(store: KeyStore, *, now: float) -> list[ShownKey]:
     return [show_key(summary, now=now) for summary in store.list()]
 
 
-def revoke_key(store: KeyStore, key_id: str, *, now: float) -> None:
-    """Stop a key; `PathNotFound` when there is no such active key."""
-    if not store.revoke(key_id, now):
-        raise PathNotFound(f"There is no active key {key_id[:20]!r}. `tidegate keys list` or GET /admin/keys shows them.", param="key_id")
+def revoke_key(store: KeyStore, key_id: str, *, now: float) -> KeyId:
+    """Stop a key and give its whole id; `KeyNotFound` when there is no such active key."""
+    revoked = store.revoke(key_id, now)
+    if revoked is None:
+        raise _not_found(store, key_id, now=now)
+    return revoked
 
 
 def rotate_key(store: KeyStore, key_id: str, request: RotationRequest, *, now: float) -> ShownToken:
-    """Give a key another token; `PathNotFound` when there is no such active key."""
+    """Give a key another token; `KeyNotFound` when there is no such active key."""
     rotated = store.rotate(key_id, now, request.grace_s)
     if rotated is None:
-        raise PathNotFound(f"There is no active key {key_id[:20]!r}. `tidegate keys list` or GET /admin/keys shows them.", param="key_id")
+        raise _not_found(store, key_id, now=now)
     return _shown(rotated)
+
+
+def _not_found(store: KeyStore, text: str, *, now: float) -> KeyNotFound:
+    """Say why a key cannot be changed. Of a whole token that a person pasted only the id is repeated."""
+    wanted = bare_id(text)[:_LONGEST_ID]
+    state = next((key.state for key in list_keys(store, now=now) if key.key_id == wanted), None)
+    if state is not None:
+        return KeyNotFound(f"Key {wanted} {'is revoked already' if state == 'revoked' else 'has expired'}.", param="key_id")
+    return KeyNotFound(
+        f"There is no active key {wanted!r}. `tidegate keys list` or GET /admin/keys shows those that there are.", param="key_id"
+    )
 
 
 def show_key(summary: KeySummary, *, now: float) -> ShownKey:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
@@ -15,23 +17,54 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegate.adapters.engine.settings import EnginePhase, EngineState
-from tidegate.config.environment import is_pattern
+from tidegate.config.environment import LOCAL, is_pattern
 from tidegate.config.schema import Configuration
 from tidegate.domain.units import Secret
 from tidegate.node.state_directory import Endpoints
 
+COMMAND = "tidegate"
 ANY_MODEL = "MODEL"
 """Shown where the configuration names no model; the person knows one."""
 
 
 def example_model(configuration: Configuration) -> str:
-    """Choose a model for the snippets: the local one, since it surely answers, else the first that is named."""
+    """Choose a model for the snippets that a route serves, and rather one that the local model stands behind, since it surely answers."""
     engine = configuration.local_engine
-    if engine.enabled:
-        return engine.model_name
-    named = [route.model for route in configuration.routes]
+    named = [engine.model_name] if engine.enabled else []
+    named += [route.model for route in configuration.routes]
     named += [model for upstream in configuration.upstreams.values() for model in upstream.models]
-    return next((name for name in named if not is_pattern(name)), ANY_MODEL)
+    named += [target.model for route in configuration.routes for target in route.targets if target.model is not None]
+    served = [name for name in named if not is_pattern(name) and _upstreams_of(name, configuration)]
+    return next((name for name in served if LOCAL in _upstreams_of(name, configuration)), served[0] if served else ANY_MODEL)
+
+
+def _upstreams_of(model: str, configuration: Configuration) -> tuple[str, ...]:
+    """Name the upstreams of the route that serves a model, in their order; none when no route does."""
+    route = next((route for route in configuration.routes if fnmatchcase(model, route.model)), None)
+    return () if route is None else tuple(target.upstream for target in route.targets)
+
+
+def model_words(model: str, configuration: Configuration) -> str:
+    """Say what a reader should know of the model in the snippets, if it is not simply the local one."""
+    upstreams = _upstreams_of(model, configuration)
+    if not upstreams:
+        patterns = ", ".join(route.model for route in configuration.routes)
+        return f"  (write a name that a route serves: {patterns})" if patterns else "  (no route serves any)"
+    if not configuration.local_engine.enabled or upstreams[0] == LOCAL:
+        return ""
+    local = configuration.local_engine.model_name
+    if LOCAL in upstreams:
+        return f"  (of {upstreams[0]}; the local {local} answers when nobody before it in the route does)"
+    return f"  (of {upstreams[0]}; no route leads to the local {local})"
+
+
+def own_command() -> str:
+    """Give this program's name as it can be pasted into the same shell: with its path where the shell would not find it."""
+    started = Path(sys.argv[0])
+    if started.name != COMMAND:
+        return COMMAND
+    found = shutil.which(COMMAND)
+    return COMMAND if found is not None and Path(found).resolve() == started.resolve() else shlex.quote(str(started))
 
 
 def curl_snippet(api: str, key: str, model: str) -> str:
@@ -107,10 +140,10 @@ class Banner:
         self._line(f"Tidegate {self._version} is ready", style="bold green")
         for name, value in (
             ("API", f"{endpoints.api}/v1"),
-            ("console", f"{endpoints.admin}  (sign in with a key of: tidegate keys create --admin --name you)"),
+            ("console", f"{endpoints.admin}  (sign in with a key of: {own_command()} keys create --admin --name you)"),
             ("admin", f"{endpoints.admin}  (/readyz, /metrics, /admin/keys)"),
             ("key", f"{self._key.reveal()}  (kept in {self._key_file})"),
-            ("model", f"{model}{self._engine_words()}"),
+            ("model", f"{model}{model_words(model, self._configuration) or self._engine_words()}"),
             ("records", f"{records}/requests-*.jsonl; one log line per request on standard error"),
         ):
             self._line(f"  {name:<8} {value}")

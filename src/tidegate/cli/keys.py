@@ -46,8 +46,8 @@ def show(directory: Path, *, as_json: bool, everything: bool) -> int:
 
 def revoke(directory: Path, key_id: str, *, as_json: bool) -> int:
     with _store(directory) as store:
-        revoke_key(store, key_id, now=wall_clock())
-    print(msgspec.json.encode({"revoked": key_id}).decode() if as_json else "Revoked. A running gateway refuses the key within a second.")
+        revoked = revoke_key(store, key_id, now=wall_clock())
+    print(msgspec.json.encode({"revoked": revoked}).decode() if as_json else "Revoked. A running gateway refuses the key within a second.")
     return Exit.OK
 
 

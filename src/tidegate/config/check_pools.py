@@ -73,9 +73,14 @@ def _check_breaker(name: str, upstream: UpstreamSection, source: Source) -> Iter
         where = _written(path, "slow_window_s", "window_s", source)
         yield source.problem(where, message, "make slow_window_s the longer one", severity=Severity.WARNING)
     if breaker.ttft_s is not None and breaker.ttft_s >= clocks.first_token_s:
-        message = f"no first token of {name} can be slow: after first_token_s ({clocks.first_token_s:g} s) the call has failed"
-        where = (*path, "ttft_s") if source.mentions((*path, "ttft_s")) else ("upstreams", name, "timeouts", "first_token_s")
-        yield source.problem(where, message, "lower ttft_s, or write ttft_s: null", severity=Severity.WARNING)
+        written = source.mentions((*path, "ttft_s"))
+        message = (
+            f"no first token of {name} can be slow: after first_token_s ({clocks.first_token_s:g} s) the call has failed, so "
+            f"breaker.ttft_s ({breaker.ttft_s:g} s{'' if written else ', its default'}) never trips"
+        )
+        where = (*path, "ttft_s") if written else ("upstreams", name, "timeouts", "first_token_s")
+        hint = f"write breaker: {{ttft_s: …}} with less than {clocks.first_token_s:g}s, or ttft_s: null for no such trip"
+        yield source.problem(where, message, hint, severity=Severity.WARNING)
 
 
 def _written(path: Path, first: str, second: str, source: Source) -> Path:

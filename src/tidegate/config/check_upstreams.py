@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import SplitResult
 
@@ -19,6 +20,9 @@ from tidegate.domain.units import Secret
 TOKENIZERS = ("qwen3.6", "engine")
 
 _NEED_A_KEY = frozenset({DialectName.OPENROUTER, DialectName.DASHSCOPE})
+_VERSIONED = frozenset({DialectName.OPENROUTER, DialectName.DASHSCOPE, DialectName.VLLM, DialectName.LLAMACPP})
+"""Their API begins below a version; under `openai` there are servers without one."""
+_VERSION = re.compile(r"/v[0-9]")
 _ENDPOINTS = ("/chat/completions", "/completions", "/embeddings", "/models", "/responses")
 _OUR_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect", "proxy-connection"}
@@ -75,6 +79,10 @@ def _check_address(path: Path, address: str, name: str, upstream: UpstreamSectio
     ending = next((end for end in _ENDPOINTS if parts.path.rstrip("/").endswith(end)), None)
     if ending is not None:
         yield source.problem(path, f"the base_url of {name} ends in {ending}", f"leave {ending} out: Tidegate adds the path of each call")
+    elif upstream.dialect in _VERSIONED and not _VERSION.search(parts.path):
+        message = f"the base_url of {name} has no version in its path, so calls would go to {parts.path.rstrip('/')}/chat/completions"
+        hint = f"write {address.rstrip('/')}/v1, if that is where its API is"
+        yield source.problem(path, message, hint, severity=Severity.WARNING)
     if parts.scheme == "https" and not upstream.verify_tls:
         yield source.problem(
             ("upstreams", name, "verify_tls"),

@@ -99,12 +99,13 @@ class Conversion:
             if field is None:
                 self.hidden.append(value.span)
                 message = f'unknown key "{scalars.shortened(name)}" {_where(path)}'
-                self._found(key_place, (*path, name), message, _elsewhere(name, path) or did_you_mean(name, fields))
+                hint = _elsewhere(name, path) or did_you_mean(name, fields) or f"the keys here are: {', '.join(fields)}"
+                self._found(key_place, (*path, name), message, hint)
                 continue
             settings[field.name] = self._value(field.type, value, (*path, name))
         for field in kind.fields:
             if field.required and field.name not in settings:
-                hint = f'add "{field.encode_name}: {_example(field.type)}"'
+                hint = f'add "{field.encode_name}: …"{_choices(field.type)}'
                 self._found(
                     self.keys.get(path, node.span.start),
                     (*path, field.encode_name),
@@ -203,9 +204,9 @@ def _where(path: Path) -> str:
     return f"in {path_text(path)}" if path else "at the top level"
 
 
-def _example(kind: inspect.Type) -> str:
+def _choices(kind: inspect.Type) -> str:
     inner, _ = scalars.bare(kind)
-    return str(next(iter(inner.cls)).value) if isinstance(inner, inspect.EnumType) else "…"
+    return f" with {scalars.wanted(inner, '')}" if isinstance(inner, inspect.EnumType) else ""
 
 
 def _elsewhere(name: str, path: Path) -> str | None:

@@ -101,7 +101,7 @@ def parse(text: str) -> MappingNode | Malformed:
         return refusal.malformed
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        return Malformed(_place(mark) if mark is not None else Place(1, 1), _syntax_message(error), _syntax_hint(error))
+        return Malformed(_place(mark) if mark is not None else Place(1, 1), _syntax_message(error), _syntax_hint(error, text))
     except yaml.reader.ReaderError as error:
         before = lines_of(text[: error.position])
         place = Place(len(before), len(before[-1]) + 1)
@@ -217,12 +217,13 @@ def _syntax_message(error: yaml.MarkedYAMLError) -> str:
     return f"not valid YAML: {' '.join(error.problem.split())}"
 
 
-def _syntax_hint(error: yaml.MarkedYAMLError) -> str:
+def _syntax_hint(error: yaml.MarkedYAMLError, text: str) -> str:
     problem = error.problem or ""
     if "\\t" in problem or "\t" in problem:
         return "indent with spaces; YAML does not take tabs"
     if "mapping values are not allowed" in problem:
-        return 'put quotes around a value that contains ": ", and give each key its own line'
+        hint = 'put quotes around a value that contains ": ", and give each key its own line'
+        return _deeper_than_above(text, error.problem_mark) or hint
     if "but got '{'" in problem:
         return 'inside { } and [ ], put quotes around a value like "${NAME}"'
     if "could not find expected ':'" in problem:
@@ -230,3 +231,19 @@ def _syntax_hint(error: yaml.MarkedYAMLError) -> str:
     if "block end" in problem or "block mapping" in (error.context or ""):
         return "keys of one section start in the same column; look at this line's indentation and the one above"
     return "look at this line and the one above for a missing quote, bracket or colon"
+
+
+def _deeper_than_above(text: str, colon: _Mark | None) -> str | None:
+    """Tell a key that is indented deeper than the line above it, whose value YAML took it to continue; `colon` is the one after the key."""
+    if colon is None:
+        return None
+    lines = lines_of(text)
+    line = lines[colon.line]
+    above = next((number for number in range(colon.line, 0, -1) if lines[number - 1].strip()), None)
+    if above is None or ": " in line[: colon.column] or _indentation(line) <= _indentation(lines[above - 1]):
+        return None
+    return f"this line is indented deeper than line {above}, whose value ends there: keys of one section start in the same column"
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

@@ -184,8 +184,10 @@ def _error(cls: type[errors.TidegateError], meaning: str) -> str:
         rows = [("class", f"`{cls.__name__}`")]
     else:
         status = "4xx, as the upstream sent it" if cls is errors.UpstreamRejected else str(cls.status)
+        own_code = [("`code`", "the model server's own where it sent one, else this one")] if cls is errors.UpstreamRejected else []
         rows = [
             ("HTTP status", status),
+            *own_code,
             ("`type`", f"`{cls.type}`"),
             ("may succeed later", "yes" if cls.retryable else "no"),
             ("`openai` SDK raises", "by its status" if cls is errors.UpstreamRejected else f"`{_sdk_class(cls.status)}`"),

@@ -18,7 +18,7 @@ model on `127.0.0.1:8080`. `tidegate check` shows each problem with its line and
 
 ## How values are written
 
-* **Durations** (keys ending in `_s`): `30`, `30s`, `500ms`, `10m`, `1h`, `1h30m`.
+* **Durations** (keys ending in `_s`): `30`, `30s`, `500ms`, `10m`, `1h`, `1h30m`, `7d`.
 * **Sizes** (keys ending in `_bytes`): `65_536`, `64KB` (thousands), `32MiB` (1024s).
 * **Numbers** may have `_` between digits: `200_000`.
 * **Text** needs quotes only where YAML itself does. `no`, `1.0` and `on` are text where text is expected.
@@ -120,7 +120,8 @@ Every error that reaches a client has OpenAI's shape, so that the SDKs raise the
 {"error": {"message": "what happened, and what to do next", "type": "rate_limit_error", "param": null, "code": "rate_limit_exceeded"}}
 ```
 
-`code` is stable: write programs against it, not against `message`. `param` names the field at fault, where there is one. A response also
+`code` is stable: write programs against it, not against `message`. (Only where a model server rejected the request it may be that
+server's own; the list says so under `upstream_rejected`.) `param` names the field at fault, where there is one. A response also
 has `X-Request-ID`: the log line with the same id has the rest. In a stream that has begun, the error comes as one event with the same
 object, after which the stream ends without `[DONE]`. "May succeed later" tells whether the same request, unchanged, is worth another
 try; `Retry-After` says when, if it is known. The SDKs retry on 408, 409, 429 and 5xx by themselves.
@@ -142,6 +143,10 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         errors.MethodNotAllowed: "Use the method that the `Allow` header names.",
         errors.StreamNotFound: "Send the original request again, without `Last-Event-ID`. A stream waits `streams.resume_window_s` for its "
         "client, and only the key that began it can resume it.",
+        errors.KeyNotFound: "Look the id up with `tidegate keys list` or `GET /admin/keys`. A key that was revoked or has expired does not "
+        "come back: make another.",
+        errors.RecordNotFound: "A request comes into the tables about a second after it ends, and goes with its day "
+        "(`analytics.keep_days`). Look for it with `GET /admin/requests`.",
         errors.StreamTailLost: "Send the original request again, without `Last-Event-ID`; or raise `streams.resume_buffer_bytes` "
         "and `streams.resume_total_bytes`.",
         errors.RequestTimeout: "Send again over a better connection, or raise `server.header_timeout_s` or `server.body_timeout_s`.",
@@ -151,7 +156,7 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         errors.ExpectationFailed: "Send the request without an `Expect` header, or with `Expect: 100-continue`.",
         errors.HeadersTooLarge: "Send fewer or shorter headers, or raise `server.max_header_bytes`.",
         errors.BudgetExceeded: "The budget begins anew with its period; `Retry-After` says when, if that is within the hour. To go on "
-        "before, raise the `ceiling` of the rule that the message names.",
+        "before, raise the `amount` of the budget that the message names.",
         errors.LimitUnreachable: "Waiting does not help: lower `max_completion_tokens` or the prompt, or have the limit raised.",
         errors.RateLimited: "Wait for `Retry-After`, as the SDKs do. If it happens all the time, raise `tokens_per_minute` or "
         "`requests_per_minute` "
@@ -164,12 +169,12 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         errors.NoReplica: "Wait and try again. For the operator: `/readyz` shows the state of each upstream; a second target in the "
         "route would "
         "have taken over.",
-        errors.UpstreamRejected: "Correct the request: the message is the model server's own. The same request to another model may be "
-        "accepted.",
+        errors.UpstreamRejected: "Correct the request: the message is the model server's own, and so is `code` where it sent one. "
+        "The same request to another model may be accepted.",
         errors.UpstreamCredentials: "For the operator: the upstream's `api_key` is wrong, expired or of another region. Correct it and "
         "reload.",
-        errors.UpstreamUnavailable: "Try again. For the operator: `/readyz` and the message name the address; look at the model "
-        "server's log.",
+        errors.UpstreamUnavailable: "Try again. For the operator: the log line with the request id names the upstream and what failed, "
+        "`/readyz` its state; look at the model server's log.",
         errors.UpstreamRateLimited: "Wait for `Retry-After`. For the operator: the account's quota at the provider is used up; add a "
         "second target.",
         errors.UpstreamTimeout: "The message names the clock that ran out. For the operator: raise that one under the upstream's "

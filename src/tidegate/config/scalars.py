@@ -40,7 +40,8 @@ def read(kind: inspect.Type, text: str, *, path: Path, got: str) -> object:
             number = _number(kind, name, text)
             limit = out_of_range(kind, number) if number is not None else None
             if limit is not None:
-                return Refused(f"{path_text(path)} must be {limit}; got {got}")
+                unit = " seconds" if name.endswith("_s") else " bytes" if name.endswith("_bytes") else ""
+                return Refused(f"{path_text(path)} must be {limit}{unit}; got {got}")
             value = number
         case _:
             raise AssertionError(f"the schema uses a type that the loader does not know: {kind}")

@@ -101,6 +101,20 @@ TEXTS: Final = (
         "重新发送原来的请求，不带 `Last-Event-ID`；或调高 `streams.resume_buffer_bytes` 和 `streams.resume_total_bytes`。",
     ),
     (
+        (
+            "Look the id up with `tidegate keys list` or `GET /admin/keys`. A key that was revoked or has expired does not come "
+            "back: make another."
+        ),
+        "用 `tidegate keys list` 或 `GET /admin/keys` 查找 id。吊销或过期的密钥不会恢复：请另建一把。",
+    ),
+    (
+        (
+            "A request comes into the tables about a second after it ends, and goes with its day (`analytics.keep_days`). Look "
+            "for it with `GET /admin/requests`."
+        ),
+        "请求在结束约一秒后进入数据表，并随其日期一起删除（`analytics.keep_days`）。用 `GET /admin/requests` 查找。",
+    ),
+    (
         "Send again over a better connection, or raise `server.header_timeout_s` or `server.body_timeout_s`.",
         "用更好的连接重新发送，或调高 `server.header_timeout_s` 或 `server.body_timeout_s`。",
     ),
@@ -120,9 +134,9 @@ TEXTS: Final = (
     (
         (
             "The budget begins anew with its period; `Retry-After` says when, if that is within the hour. To go on before, raise "
-            "the `ceiling` of the rule that the message names."
+            "the `amount` of the budget that the message names."
         ),
-        "预算随其周期重新开始；如果在一小时之内，`Retry-After` 会说明时间。要提前继续，调高错误信息所指规则的 `ceiling`。",
+        "预算随其周期重新开始；如果在一小时之内，`Retry-After` 会说明时间。要提前继续，调高错误信息所指预算的 `amount`。",
     ),
     (
         "Waiting does not help: lower `max_completion_tokens` or the prompt, or have the limit raised.",
@@ -158,16 +172,22 @@ TEXTS: Final = (
         "请稍候重试。运维者：`/readyz` 显示每个上游的状态；路由中若有第二个目标就会接替。",
     ),
     (
-        "Correct the request: the message is the model server's own. The same request to another model may be accepted.",
-        "更正请求：信息是模型服务器自己的。同样的请求换一个模型也许会被接受。",
+        (
+            "Correct the request: the message is the model server's own, and so is `code` where it sent one. The same request to "
+            "another model may be accepted."
+        ),
+        "更正请求：信息是模型服务器自己的，它给出错误码时 `code` 也是。同样的请求换一个模型也许会被接受。",
     ),
     (
         "For the operator: the upstream's `api_key` is wrong, expired or of another region. Correct it and reload.",
         "运维者：上游的 `api_key` 错误、过期或属于其他地域。更正它并重新加载。",
     ),
     (
-        "Try again. For the operator: `/readyz` and the message name the address; look at the model server's log.",
-        "请重试。运维者：`/readyz` 和错误信息指出了地址；查看模型服务器的日志。",
+        (
+            "Try again. For the operator: the log line with the request id names the upstream and what failed, `/readyz` its state; "
+            "look at the model server's log."
+        ),
+        "请重试。运维者：请求 id 相同的日志行指出了上游和故障，`/readyz` 显示其状态；查看模型服务器的日志。",
     ),
     (
         "Wait for `Retry-After`. For the operator: the account's quota at the provider is used up; add a second target.",

@@ -1,7 +1,9 @@
 """Says who a request comes from, almost always from memory.
 
 Invariants:
-* The cache is keyed by the SHA-256 of the whole credential: no two credentials ever share an entry, and none is kept in the clear.
+* The cache is keyed by the SHA-256 of the whole credential: no two credentials ever share an entry, and none is kept in the clear here.
+  (`http.head_memory` keeps up to 512 heads of 2 KB as they came, credentials included, in memory only; what it remembers is how a head
+  reads and not who may come in, so a revoked key is refused all the same.)
 * A fresh set of keys replaces every answer that came from the one before, so a revoked key stops at the next request.
 * Whatever is wrong, the client gets the same 401, which neither says what it was nor repeats the credential.
 * Refusals have a small cache of their own, so that a flood of bad tokens cannot push good ones out.

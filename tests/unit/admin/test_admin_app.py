@@ -382,10 +382,31 @@ def test_a_revoked_admin_key_stops_at_once(admin: Admin) -> None:
 
 
 def test_an_unknown_key_is_404(admin: Admin) -> None:
-    """Revoking and rotating say that there is no such key."""
+    """Revoking and rotating say that there is no such key, and how to see those that there are."""
     for method, path in (("DELETE", "/admin/keys/nosuchkey"), ("POST", "/admin/keys/nosuchkey/rotate")):
         answer = admin.call(method, path)
-        assert (answer.status_code, "no active key" in answer.json()["error"]["message"]) == (404, True)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (404, "key_not_found", "key_id")
+        assert "no active key 'nosuchkey'" in error["message"]
+        assert "GET /admin/keys" in error["message"]
+
+
+def test_a_whole_token_names_its_key_and_is_never_repeated(admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the answers nor the log have any of the secret; a key that is revoked or has expired is said to be."""
+    caplog.set_level("INFO", "tidegate")
+    made = admin.call("POST", "/admin/keys", {"name": "app", "expires_in_s": 60}).json()
+    secret = made["key"].split("-")[2]
+    told = [admin.call("DELETE", f"/admin/keys/{made['key']}") for _ in range(2)]
+    told.append(admin.call("POST", f"/admin/keys/{made['key']}/rotate"))
+    assert told[0].json() == {"revoked": made["key_id"]}
+    assert [answer.json()["error"]["message"] for answer in told[1:]] == [f"Key {made['key_id']} is revoked already."] * 2
+    late = admin.call("POST", "/admin/keys", {"name": "late", "expires_in_s": 60}).json()["key_id"]
+    admin.now += 61
+    told.append(admin.call("POST", f"/admin/keys/{late}/rotate"))
+    assert f"Key {late} has expired." in told[-1].text
+    logged = "".join(record.getMessage() for record in caplog.records if record.name.startswith("tidegate"))
+    assert f"key.revoked key={made['key_id']}" in logged
+    assert secret[:6] not in logged + "".join(answer.text for answer in told)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_a_key_is_revoked_by_whatever_names_it(store: KeyStore, spelling: str) -
     }[spelling]
 
     assert works(store, created.token)
-    assert store.revoke(text, 105.0) is True
+    assert store.revoke(text, 105.0) == created.key_id
     assert not works(store, created.token)
     assert [key.revoked_at for key in store.list()] == [105.0]
 
@@ -121,16 +121,16 @@ def test_revoking_what_names_no_key_does_nothing(store: KeyStore, text: str) -> 
     """Empty and unknown names, and SQL wildcards, revoke nothing."""
     created = make_key(store)
 
-    assert store.revoke(text, 105.0) is False
+    assert store.revoke(text, 105.0) is None
     assert works(store, created.token)
 
 
 def test_revoking_twice_reports_that_nothing_was_left_to_do(store: KeyStore) -> None:
-    """The second revocation is False and keeps the time of the first."""
+    """The second revocation is None and keeps the time of the first."""
     created = make_key(store)
     store.revoke(created.key_id, 105.0)
 
-    assert store.revoke(created.key_id, 106.0) is False
+    assert store.revoke(created.key_id, 106.0) is None
     assert store.list()[0].revoked_at == 105.0
 
 

@@ -235,6 +235,18 @@ def test_a_key_that_does_not_exist_exits_with_2(capsys: Capture) -> None:
     assert "tidegate keys list" in capsys.readouterr().err
 
 
+def test_a_key_revoked_twice_is_told_without_its_secret(capsys: Capture) -> None:
+    """The second time says that nothing was left to do; a pasted token is not repeated, nor in what scripts read."""
+    main(["keys", "create", "--name", "first"])
+    token = capsys.readouterr().out.strip()
+    key_id, secret = token.split("-")[1:]
+    assert main(["keys", "revoke", token, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"revoked": key_id}
+    assert main(["keys", "revoke", token]) == 2
+    told = capsys.readouterr().err
+    assert (f"Key {key_id} is revoked already." in told, secret[:6] in told) == (True, False)
+
+
 def test_a_key_out_of_range_exits_with_2(capsys: Capture) -> None:
     """The store's own checks reach the person."""
     assert main(["keys", "create", "--name", "x", "--concurrency", "0"]) == 2

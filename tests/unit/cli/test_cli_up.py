@@ -15,10 +15,12 @@ import urllib.request
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tidegate.cli.banner import ANY_MODEL, curl_snippet, example_model, python_snippet
+from tidegate.cli.banner import ANY_MODEL, curl_snippet, example_model, model_words, own_command, python_snippet
+from tidegate.config.environment import with_environment
 from tidegate.config.schema import Configuration, DialectName, LocalEngineSection, UpstreamSection
 from tidegate.config.schema_routing import RouteSection, TargetSection
 from tidegate.testing import ThreadedUpstream
@@ -114,14 +116,48 @@ def test_snippets_survive_the_shell_and_the_interpreter(model: str) -> None:
     assert repr(model) in python_snippet("http://127.0.0.1:1", "tg-key", model)
 
 
+def _routes(*routes: tuple[str, tuple[TargetSection, ...]]) -> tuple[RouteSection, ...]:
+    return tuple(RouteSection(model=model, targets=targets) for model, targets in routes)
+
+
 def test_the_model_shown_is_one_that_answers() -> None:
-    """The local model when it runs, else a name from the configuration, never a pattern."""
+    """The local model when a route leads to it, else a name that the configuration gives and routes, never a pattern."""
     off = LocalEngineSection(enabled=False)
-    upstream = UpstreamSection(dialect=DialectName.VLLM, base_url="http://127.0.0.1:1/v1", models=("served",))
-    patterns = (RouteSection(model="q*", targets=(TargetSection(upstream="u"),)),)
-    assert example_model(Configuration()) == "smollm2-135m-instruct"
-    assert example_model(Configuration(local_engine=off, routes=patterns, upstreams={"u": upstream})) == "served"
-    assert example_model(Configuration(local_engine=off)) == ANY_MODEL
+    upstreams = {"u": UpstreamSection(dialect=DialectName.VLLM, base_url="http://127.0.0.1:1/v1", models=("other", "qwen-served"))}
+    there, local = TargetSection(upstream="u"), TargetSection(upstream="local")
+
+    def shown(**settings: Any) -> tuple[str, str]:
+        configuration = with_environment(Configuration(**settings), {})
+        model = example_model(configuration)
+        return model, model_words(model, configuration)
+
+    assert shown() == ("smollm2-135m-instruct", "")
+    assert shown(upstreams=upstreams) == ("smollm2-135m-instruct", "")
+    assert shown(local_engine=off, routes=_routes(("q*", (there,))), upstreams=upstreams) == ("qwen-served", "")
+    assert shown(local_engine=off) == (ANY_MODEL, "  (no route serves any)")
+    assert shown(local_engine=off, routes=_routes(("z*", (there,)))) == (ANY_MODEL, "  (write a name that a route serves: z*)")
+    named, words = shown(routes=_routes(("q*", (there, local))), upstreams=upstreams)
+    assert named == "qwen-served"
+    assert "of u; the local smollm2-135m-instruct answers when nobody before it" in words
+    named, words = shown(routes=_routes(("q*", (there,)), ("z*", (TargetSection(upstream="u", model="qwen-big"),))), upstreams=upstreams)
+    assert named == "qwen-served"
+    assert "no route leads to the local smollm2-135m-instruct" in words
+    assert shown(routes=_routes(("other", (there,)), ("q*", (there, local))), upstreams=upstreams)[0] == "qwen-served"
+
+
+def test_the_command_printed_can_be_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With its path where the shell does not find it; by its name alone where it does, and where it was not started by a name at all."""
+    program = tmp_path / "bin" / "tidegate"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(program), "up"])
+    assert own_command() == str(program)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert own_command() == "tidegate"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/main.py"])
+    assert own_command() == "tidegate"
 
 
 def _run_curl(command: str) -> str:

@@ -36,8 +36,8 @@ FAULTS = [
     ("    breaker: {failure_ratio: 0.01}\n", 6, Severity.WARNING, "the slow trip of a comes too late", "below failure_ratio"),
     ("    breaker: {slow_window_s: 5}\n", 6, Severity.WARNING, "looks at 5 s, the fast one at 10 s", "longer one"),
     ("    breaker: {window_s: 90}\n", 6, Severity.WARNING, "looks at 60 s, the fast one at 90 s", "longer one"),
-    ("    breaker: {ttft_s: 61}\n", 6, Severity.WARNING, "no first token of a can be slow", "ttft_s: null"),
-    ("    timeouts: {first_token_s: 2}\n", 6, Severity.WARNING, "no first token of a can be slow", "lower ttft_s"),
+    ("    breaker: {ttft_s: 61}\n", 6, Severity.WARNING, "so breaker.ttft_s (61 s) never trips", "ttft_s: null"),
+    ("    timeouts: {first_token_s: 2}\n", 6, Severity.WARNING, "so breaker.ttft_s (3 s, its default) never trips", "less than 2s"),
 ]
 
 

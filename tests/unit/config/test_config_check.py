@@ -213,6 +213,8 @@ WARNINGS = [
     (routes("{model: m, targets: [{upstream: a}, {upstream: a}]}"), 4, "a stands twice in this route"),
     ("admin: {host: 0.0.0.0}\n", 1, "the admin API listens on 0.0.0.0"),
     ("tiers: {free: {}}\n", 1, "the tier free sets no limit"),
+    (upstream("base_url: http://h:8000\n    dialect: vllm"), 4, "the base_url of a has no version in its path"),
+    (upstream("base_url: https://h/api/\n    dialect: dashscope\n    api_key: k"), 4, "calls would go to /api/chat/completions"),
 ]
 
 

@@ -14,6 +14,7 @@ from tidegate.config.check import check
 from tidegate.config.convert import configuration_type
 from tidegate.config.environment import with_environment
 from tidegate.config.load import Loaded, load_text
+from tidegate.config.prepare import prepare
 from tidegate.config.reference import configuration_page, error_classes, errors_page, seconds_text, size_text, write_pages
 from tidegate.config.reference_text import ADVICE
 from tidegate.config.scalars import bare
@@ -70,6 +71,13 @@ def test_the_example_file_shows_every_setting() -> None:
     """A new setting belongs in the example too, commented out if it must be."""
     missing = [name for name in field_names(configuration_type()) if not re.search(rf"^[ #-]*{name}:", EXAMPLE, re.MULTILINE)]
     assert missing == []
+
+
+def test_the_example_file_is_accepted_as_it_stands() -> None:
+    """`tidegate check` has nothing to say of it, on a machine where no variable is set."""
+    prepared = prepare(ROOT / "tidegate.example.yaml", {}, file_exists=lambda _: True)
+    assert prepared.problems == ()
+    assert prepared.configuration is not None
 
 
 def test_the_example_file_is_right_where_it_is_commented_out() -> None:

@@ -148,14 +148,14 @@ class KeyStore:
             ) in rows
         ]
 
-    def revoke(self, key_id_or_prefix: str, now: float) -> bool:
-        """Stop a key for good; False when no active key is meant.
+    def revoke(self, key_id_or_prefix: str, now: float) -> KeyId | None:
+        """Stop a key for good and give its id; None when no active key is meant.
 
         Takes an id, the first characters of one, or a whole token. A beginning that fits several keys revokes none and says so.
         """
-        wanted = _bare_id(key_id_or_prefix)
+        wanted = bare_id(key_id_or_prefix)
         if not wanted:
-            return False
+            return None
         with self._writing() as connection:
             found = [
                 key_id
@@ -172,15 +172,15 @@ class KeyStore:
                     param="key_id",
                 )
             if not found:
-                return False
+                return None
             connection.execute("UPDATE api_keys SET revoked_at = ? WHERE key_id = ?", (now, found[0]))
-        return True
+        return KeyId(found[0])
 
     def rotate(self, key_id: str, now: float, grace_s: float) -> CreatedKey | None:
         """Give a key a fresh token; its earlier ones work for `grace_s` more seconds at most. None when there is no such active key."""
         if not 0 <= grace_s < float("inf"):
             raise InvalidParameter(f"The grace of a rotation is a number of seconds from 0, not {grace_s}.", param="grace_s")
-        wanted = _bare_id(key_id)
+        wanted = bare_id(key_id)
         with self._writing() as connection:
             if connection.execute(_FIND_ACTIVE, (wanted, now)).fetchone() is None:
                 return None
@@ -316,7 +316,7 @@ def _rank(*, admin: bool, read_only: bool) -> int:
     return _NO_ADMIN if not admin else _LOOKS_ONLY if read_only else _ADMIN
 
 
-def _bare_id(text: str) -> str:
+def bare_id(text: str) -> str:
     """Take the id out of whatever a person pasted: an id, its beginning, `tg-…`, or a whole token."""
     return text.strip().removeprefix(PREFIX).partition("-")[0]
 

@@ -39,7 +39,7 @@ from tidegate.admin.view import NodeDesk
 from tidegate.analytics.asking import QueryRequest, Value
 from tidegate.domain.statistics import LimitLevel
 from tidegate.domain.upstream import BreakerPhase, ReplicaStatus
-from tidegate.errors import InvalidParameter, Overloaded, PathNotFound, StoreError, TidegateError
+from tidegate.errors import InvalidParameter, Overloaded, RecordNotFound, StoreError, TidegateError
 from tidegate.wiring.explain import Caller, look
 
 _LARGEST: Final = 1e12
@@ -218,7 +218,7 @@ class Api:
         name, at_text = request.path_params["request_id"], request.query_params.get("at")
         found = await self._ask(records.one_request(name, _number(at_text, "at") if at_text else None))
         if not found:
-            raise PathNotFound(
+            raise RecordNotFound(
                 f"No request {name[:64]!r} is in the tables. It comes there about a second after it ends, and goes with its day."
             )
         [one] = found
