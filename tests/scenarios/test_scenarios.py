@@ -68,6 +68,7 @@ def test_both_drivers_tell_the_same_story(story: Story) -> None:
     assert story.outcomes == tuple(record.outcome for record in records)
     assert story.steps in (None, tuple(tuple(attempt.step for attempt in record.attempts) for record in records))
     assert story.labels in (None, tuple(record.degraded for record in records))
+    assert story.results in (None, tuple(tuple(attempt.result for attempt in record.attempts) for record in records))
     assert comparable(simulated) == comparable(lived)
     for policies in (simulation.policies, live.policies):
         assert policies.limits.statistics(now=1e6).outstanding == 0

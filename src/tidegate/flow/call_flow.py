@@ -117,6 +117,8 @@ class CallFlow:
         self._started_at = 0.0
         self._connected_at: float | None = None
         self._responded_at: float | None = None
+        self._awaited_since = 0.0
+        """What comes after this is of the body: when the head came, or the attempt began."""
         self._status: int | None = None
         self._upstream_request_id: str | None = None
         self._asked_usage = False
@@ -181,9 +183,15 @@ class CallFlow:
     def note_response(self, attempt: int, status: int, upstream_request_id: str | None = None, *, now: float) -> None:
         """The upstream's status line came."""
         if attempt == self._attempt:
-            self._responded_at = self.progress.at = now
+            self._responded_at = self._awaited_since = self.progress.at = now
             self._status = status
             self._upstream_request_id = upstream_request_id
+
+    def forgive_silence(self, *, now: float) -> None:
+        """Nothing was read, because the client made us wait: the silence until now proves nothing of the upstream."""
+        if not self._flows:
+            self._awaited_since = now
+        self.progress.at = now
 
     def leave(self, *, now: float) -> list[Action]:
         """The client is gone: end the call, or keep the running attempt where the upstream's policy says so."""
@@ -246,22 +254,27 @@ class CallFlow:
         self._policies.fleet.output_overdue(self.choice.replica.replica, now=now, began_at=self._started_at)
 
     def _deadline(self) -> tuple[float, Clock] | None:
-        """Give the earliest of the clocks that run in this phase."""
+        """Give the earliest of the clocks that run; but for the stall, each does from the attempt's start until what it waits for has come."""
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED):
             return None
         assert self.choice is not None
-        limits = self.choice.replica.timeouts
-        at, clock = self._started_at + limits.total_s, Clock.TOTAL
+        limits, since = self.choice.replica.timeouts, self._started_at
+        at, clock = since + limits.total_s, Clock.TOTAL
+        if self._request.stream:
+            if self._flows:
+                at, clock = _earlier(self.progress.at + limits.stall_s, Clock.STALL, at, clock)
+            if self.first_output_at is None:
+                at, clock = _earlier(since + limits.first_token_s, Clock.FIRST_TOKEN, at, clock)
+            if self._responded_at is None:
+                at, clock = _earlier(since + limits.first_byte_s, Clock.FIRST_BYTE, at, clock)
         if self._connected_at is None:
-            return _earlier(self._started_at + limits.connect_s, Clock.CONNECT, at, clock)
-        if not self._request.stream:
-            return at, clock
-        if self._responded_at is None:
-            return _earlier(self._started_at + limits.first_byte_s, Clock.FIRST_BYTE, at, clock)
-        at, clock = _earlier(self.progress.at + limits.stall_s, Clock.STALL, at, clock)
-        if self.first_output_at is None:
-            return _earlier(self._started_at + limits.first_token_s, Clock.FIRST_TOKEN, at, clock)
+            at, clock = _earlier(since + limits.connect_s, Clock.CONNECT, at, clock)
         return at, clock
+
+    @property
+    def _flows(self) -> bool:
+        """The stream's body has begun, so that a gap in it counts. A server may send its head at once and then compute a long prompt."""
+        return self.first_output_at is not None or self.progress.at > self._awaited_since
 
     # ── attempts ──────────────────────────────────────────────────────────────
 
@@ -279,7 +292,7 @@ class CallFlow:
         self._attempt += 1
         fleet.begin(replica, now=now)
         self.phase = Phase.RUNNING
-        self._started_at = now
+        self._started_at = self._awaited_since = now
         self.progress = Progress(now)
         self._connected_at = self._responded_at = self._status = self._upstream_request_id = None
         self._was_overdue = False

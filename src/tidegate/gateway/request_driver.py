@@ -207,7 +207,7 @@ class RequestDriver:
     def _forgive_silence(self) -> None:
         """While the client makes us wait we do not read, so a silent upstream proves nothing."""
         if self.flow.call is not None:
-            self.flow.call.progress.at = self.now()
+            self.flow.call.forgive_silence(now=self.now())
 
     # ── for its attempt ──────────────────────────────────────────────────────────
 
