@@ -115,6 +115,8 @@ class CallFlow:
         self._was_overdue = False
         self._keep_until: float | None = None
         self._started_at = 0.0
+        self._looked_at = 0.0
+        """When the clocks were last looked at, or the attempt began: a stream that did not flow then stalls no earlier than a gap later."""
         self._connected_at: float | None = None
         self._responded_at: float | None = None
         self._awaited_since = 0.0
@@ -216,12 +218,16 @@ class CallFlow:
     # ── time ──────────────────────────────────────────────────────────────────
 
     def next_timer(self) -> float | None:
+        """Give a time at or before which anything can run out, also what is noted meanwhile: nobody is told of a stream's first piece."""
         if self.phase is Phase.WAITING:
             return self._resume_at
         deadline = self._deadline()
         if deadline is None:
             return None
         wake_at = deadline[0]
+        if self._request.stream and not self._flows:
+            assert self.choice is not None
+            wake_at = min(wake_at, self._looked_at + self.choice.replica.timeouts.stall_s)
         if self._overdue_at is not None and self.first_output_at is None:
             wake_at = min(wake_at, self._overdue_at)
         if self._commit_at is not None and not self.committed and not self.detached:
@@ -234,6 +240,7 @@ class CallFlow:
         deadline = self._deadline()
         if deadline is None:
             return []
+        self._looked_at = now
         if self._keep_until is not None and now >= self._keep_until:
             return self.abandon(now=now)
         if now >= deadline[0]:
@@ -254,7 +261,7 @@ class CallFlow:
         self._policies.fleet.output_overdue(self.choice.replica.replica, now=now, began_at=self._started_at)
 
     def _deadline(self) -> tuple[float, Clock] | None:
-        """Give the earliest of the clocks that run; but for the stall, each does from the attempt's start until what it waits for has come."""
+        """Give the earliest of the clocks that run: each from the attempt's start until what it waits for has come, but for the stall."""
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED):
             return None
         assert self.choice is not None
@@ -292,7 +299,7 @@ class CallFlow:
         self._attempt += 1
         fleet.begin(replica, now=now)
         self.phase = Phase.RUNNING
-        self._started_at = self._awaited_since = now
+        self._started_at = self._awaited_since = self._looked_at = now
         self.progress = Progress(now)
         self._connected_at = self._responded_at = self._status = self._upstream_request_id = None
         self._was_overdue = False

@@ -64,3 +64,29 @@ def test_silence_that_the_client_caused_counts_from_its_end() -> None:
     assert call.handle_timer(now=10.4) == []
     call.handle_timer(now=10.5)
     assert call.attempts[0].result == "timeout_stall"
+
+
+def test_with_the_usual_clocks_one_alarm_serves_a_quick_stream() -> None:
+    """Nothing that is noted on its way asks for an earlier one than its start did."""
+    call = _stream(Timeouts())
+    asked = [call.next_timer()]
+    call.note_connected(1, now=0.1)
+    asked.append(call.next_timer())
+    call.note_response(1, 200, now=0.2)
+    asked.append(call.next_timer())
+    call.progress.at = 0.3
+    call.receive(OutputStarted(1), now=0.3)
+    asked.append(call.next_timer())
+    assert asked == [3.0, 3.0, 3.0, 30.3]
+
+
+def test_an_early_alarm_asks_for_a_later_one() -> None:
+    """A driver that looks when there is nothing to do never looks twice at one instant."""
+    call = _stream(Timeouts(stall_s=0.5))
+    now = 0.0
+    for _ in range(8):
+        wake_at = call.next_timer()
+        assert wake_at is not None
+        assert wake_at > now
+        now = wake_at
+        assert call.handle_timer(now=now) == []
