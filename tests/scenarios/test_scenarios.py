@@ -13,7 +13,7 @@ from tests.scenarios.stories import STORIES, Story
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import HeaderLines, Headers
-from tidegate.flow.actions import Finish
+from tidegate.flow.actions import AwaitLease, Finish
 from tidegate.simulator.driver import Simulation, TracedAction
 
 ALL_STORIES = STORIES | LIMIT_STORIES | RESILIENCE_STORIES | EXTENSION_STORIES
@@ -37,6 +37,8 @@ def comparable(trace: list[TracedAction]) -> dict[int, list[tuple[float, object]
 
 
 def _rounded(action: object) -> object:
+    if isinstance(action, AwaitLease):
+        return AwaitLease(round(action.deadline_s, 6))
     if not isinstance(action, Finish):
         return action
     plain = msgspec.to_builtins(action.record)

@@ -61,6 +61,7 @@ from tidegate.flow.events import (
     TokensCounted,
 )
 from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
+from tidegate.flow.lease_waits import LeaseWaits
 from tidegate.flow.lengths import expected_length, learn_length
 from tidegate.flow.outcomes import outcome_of_answer, outcome_of_failure, outcome_of_refusal
 from tidegate.flow.record import Asked, Ended, record_of, used_by
@@ -71,11 +72,6 @@ from tidegate.policy.routing.router import Plan
 from tidegate.ports import Denied, Permit, Short, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption
 from tidegate.wire.openai import model_object, models_list, parse_request
-
-LEASE_WAIT_S = 0.25
-"""Five exchanges: by then the store has answered, or is away."""
-MOST_LEASE_WAITS = 4
-"""One is a millisecond or so. Whom others forestall so often is not alone with that: the limit is crowded."""
 
 
 class RequestFlow:
@@ -99,10 +95,7 @@ class RequestFlow:
         self._prompt_tokens = 0
         self._prompt_counted: int | None = None
         """Tokens of the prompt that are to be held after an exact count was asked for."""
-        self._lease_waits = 0
-        """How often this step has waited for leases."""
-        self._lease_until = 0.0
-        """It waits no more from then on."""
+        self._waits = LeaseWaits()
         self._evidence = Evidence.ESTIMATED
         self._reserved = Demand()
         self._allowance: Allowance | None = None
@@ -189,28 +182,22 @@ class RequestFlow:
         assert self.subject is not None
         permit = self._policies.limits.admit(self.subject, principal.limits, now=now)
         if isinstance(permit, Short):
-            if self._may_wait(now):
-                return self._await_lease()
+            if self._waits.may_wait:
+                return self._await_lease(now)
             permit = permit.denied
         if isinstance(permit, Denied):
             return self._reject(limit_refusal(permit), now)
         self.permit = permit
-        self._lease_waits = 0
+        self._waits.count = 0
         return self._answer_models(principal, now) if self.request is None else self._shape(self.request, now)
 
-    def _may_wait(self, now: float) -> bool:
-        """Tell whether to wait (again): while the lease of one limit was on its way, others may have used that of another."""
-        if self._lease_waits == 0:
-            self._lease_until = now + LEASE_WAIT_S
-        return self._lease_waits < MOST_LEASE_WAITS and now < self._lease_until
-
-    def _await_lease(self) -> list[Action]:
-        self._lease_waits += 1
+    def _await_lease(self, now: float) -> list[Action]:
         self.step = Step.LEASE
-        return [AwaitLease()]
+        return [AwaitLease(self._waits.begin(now=now))]
 
     def _lease_answered(self, now: float) -> list[Action]:
         """Ask again for what the leases did not cover."""
+        self._waits.end(now=now)
         assert self.principal is not None
         if self.permit is None:
             return self._admit(self.principal, now)
@@ -245,8 +232,8 @@ class RequestFlow:
             refused = self._hold(request, bound, self._plan.route.targets[0], now)
             if refused is None:
                 return self._start_call(request, now)
-            if isinstance(refused, Short) and self._may_wait(now):
-                return self._await_lease()
+            if isinstance(refused, Short) and self._waits.may_wait:
+                return self._await_lease(now)
         self.step = Step.COUNT
         return [CountTokens()]
 
@@ -267,8 +254,8 @@ class RequestFlow:
         if refused is None:
             return self._start_call(request, now)
         if isinstance(refused, Short):
-            if self._may_wait(now):
-                return self._await_lease()
+            if self._waits.may_wait:
+                return self._await_lease(now)
             refused = refused.denied
         return self._reject(limit_refusal(refused, capped=request.operation is not Operation.EMBEDDING), now)
 

@@ -52,7 +52,7 @@ from tidegate.flow.events import (
     TokensCounted,
 )
 from tidegate.flow.facts import Policies
-from tidegate.flow.request_flow import LEASE_WAIT_S, RequestFlow
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.alarms import NEVER
 from tidegate.gateway.attempt import Attempt
 from tidegate.gateway.audited import AuditedExchange
@@ -322,7 +322,7 @@ class RequestDriver:
         if isinstance(action, Authenticate):
             self._authenticate(action)
         else:
-            self._owner.tasks.start(self._count_tokens() if isinstance(action, CountTokens) else self._await_lease())
+            self._owner.tasks.start(self._count_tokens() if isinstance(action, CountTokens) else self._await_lease(action.deadline_s))
 
     def _hold_cost(self, action: HoldCost) -> None:
         costs, facts = self._services.costs, self.flow.facts
@@ -363,11 +363,11 @@ class RequestDriver:
             return
         self._feed(TokensCounted(count))
 
-    async def _await_lease(self) -> None:
+    async def _await_lease(self, deadline_s: float) -> None:
         leases = self._services.leases
         if leases is not None:
             try:
-                await leases.replenished(deadline_s=LEASE_WAIT_S)
+                await leases.replenished(deadline_s=deadline_s)
             except Exception as fault:  # noqa: BLE001  outermost frame of the task: see `crashed`
                 self.crashed(fault)
                 return
