@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
+from msgspec.structs import replace
+
 from tidegate.domain.demand import Demand
 from tidegate.domain.limits import LimitSubject, Resource
 from tidegate.domain.outcome import Outcome
@@ -63,15 +65,16 @@ from tidegate.flow.events import (
 from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
 from tidegate.flow.lease_waits import LeaseWaits
 from tidegate.flow.lengths import expected_length, learn_length
+from tidegate.flow.models import answer_models
 from tidegate.flow.outcomes import outcome_of_answer, outcome_of_failure, outcome_of_refusal
-from tidegate.flow.record import Asked, Ended, record_of, used_by
+from tidegate.flow.record import Asked, Ended, bare_record, record_of, used_by
 from tidegate.flow.refusals import draining, internal_fault, limit_refusal, model_forbidden, model_unknown, no_replica
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
 from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.routing.router import Plan
 from tidegate.ports import Denied, Permit, Short, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption
-from tidegate.wire.openai import model_object, models_list, parse_request
+from tidegate.wire.openai import parse_request
 
 
 class RequestFlow:
@@ -81,6 +84,7 @@ class RequestFlow:
         self.facts = facts
         self.step = Step.AUTHENTICATION
         self.permit: Permit | None = None
+        self._permit_ended = False
         self.call: CallFlow | None = None
         self.request: ParsedRequest | None = None
         self.principal: Principal | None = None
@@ -150,6 +154,16 @@ class RequestFlow:
         if self.call is None or self.step is not Step.CALL:
             return []
         return self._after_call(self.call.handle_timer(now=now), now)
+
+    def abandon(self, *, now: float) -> None:
+        """End after a fault in the end itself, by what is certain: no policy is asked any more, and there is a record."""
+        self.step = Step.OVER
+        record = self.record
+        if record is None:
+            self.record = bare_record(self.facts, self.principal, self.request, duration_s=now - self._received_at)
+        else:
+            self.record = replace(record, outcome=Outcome.FAILED_INTERNAL)
+        self._end_permit(None, now)
 
     # ── the path ──────────────────────────────────────────────────────────────
 
@@ -394,15 +408,10 @@ class RequestFlow:
     # ── ends ──────────────────────────────────────────────────────────────────
 
     def _answer_models(self, principal: Principal, now: float) -> list[Action]:
-        routes = self._policies.routes
-        names = [name for name in routes.listed_models if routes.allows(principal.models, name)]
-        created = self._policies.models_created_at
-        if self.facts.operation is Operation.MODELS:
-            return [Answer(models_list(names, created)), self._finish(Outcome.OK, 200, None, None, now)]
-        wanted = self.facts.path_argument
-        if wanted not in names:
-            return self._reject(model_unknown(wanted, names), now)
-        return [Answer(model_object(wanted, created)), self._finish(Outcome.OK, 200, None, None, now)]
+        answer = answer_models(self._policies, self.facts, principal)
+        if isinstance(answer, ClientError):
+            return self._reject(answer, now)
+        return [Answer(answer), self._finish(Outcome.OK, 200, None, None, now)]
 
     def _answer_count(self, count: TokenCount | None, now: float) -> list[Action]:
         if count is None:
@@ -443,17 +452,15 @@ class RequestFlow:
         return [*actions, self._finish(outcome, status, error, call.result, now)]
 
     def _finish(self, outcome: Outcome, status: int, error: TidegateError | None, result: CallResult | None, now: float) -> Finish:
-        self.step = Step.OVER
         at = self.facts.started_at
         attempts = self.call.attempts if self.call is not None else ()
         use = used_by(self.call, self.request, result, prompt_tokens=self._prompt_tokens, counted=self._evidence)
         charges = charges_of(self._policies.pricing, self.request, attempts, use.usage, at=at)
-        if self.permit is not None:
-            if result is None and self.facts.operation.is_call:
-                self.permit.cancel(now=now)
-            else:
-                cost_micro = 0 if self._unbilled else charges.amount_micro
-                self.permit.settle(Demand(use.usage.prompt_tokens, use.usage.completion_tokens, cost_micro), now=now)
+        if result is None and self.facts.operation.is_call:
+            self._end_permit(None, now)
+        else:
+            cost_micro = 0 if self._unbilled else charges.amount_micro
+            self._end_permit(Demand(use.usage.prompt_tokens, use.usage.completion_tokens, cost_micro), now)
         self.record = record_of(
             self.facts,
             principal=self.principal,
@@ -471,4 +478,20 @@ class RequestFlow:
             use=use,
             charges=charges,
         )
+        self.step = Step.OVER  # last, so that after a fault above the driver can still have an end
         return Finish(self.record)
+
+    def _end_permit(self, used: Demand | None, now: float) -> None:
+        """Settle the permit, or cancel it where nothing was used; once, also when a fault after it leads here again."""
+        permit = self.permit
+        if permit is None or self._permit_ended:
+            return
+        self._permit_ended = True
+        if used is None:
+            permit.cancel(now=now)
+            return
+        try:
+            permit.settle(used, now=now)
+        except BaseException:
+            permit.cancel(now=now)  # a place that is never given back is worse than tokens that are not charged
+            raise

@@ -76,6 +76,31 @@ def test_a_fault_of_the_driver_ends_the_request_with_a_plain_500() -> None:
     assert finish.record.outcome is Outcome.FAILED_INTERNAL
 
 
+def test_a_flow_that_cannot_end_is_abandoned_with_what_is_certain() -> None:
+    """Its record has who and what as far as it is known, its permit goes back once, and nothing follows."""
+    policies = _policies()
+    early = _flow(policies)
+    early.begin(now=1.0)
+    early.abandon(now=3.0)
+    assert early.record is not None
+    assert (Outcome.FAILED_INTERNAL, "", "", 2.0) == (
+        early.record.outcome,
+        early.record.key_id,
+        early.record.model,
+        early.record.duration_s,
+    )
+    flow = _flow(policies)
+    flow.begin(now=0.0)
+    flow.receive(Authenticated(PRINCIPAL), now=0.0)
+    flow.receive(BodyReceived(CHAT), now=0.0)
+    for _ in range(2):
+        flow.abandon(now=1.0)
+    assert flow.record is not None
+    assert (Outcome.FAILED_INTERNAL, "k", "m") == (flow.record.outcome, flow.record.key_id, flow.record.model)
+    assert policies.limits.statistics(now=1.0).outstanding == 0
+    assert flow.receive(DriverFailed(), now=1.0) == []
+
+
 def test_a_body_is_refused_once_and_only_while_it_is_awaited() -> None:
     """What the driver says too early or too late changes nothing."""
     flow, refused = _flow(_policies()), BodyRefused(InvalidJson("no"))
