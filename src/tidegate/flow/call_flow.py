@@ -206,7 +206,7 @@ class CallFlow:
         return self.abandon(now=now)
 
     def abandon(self, *, now: float) -> list[Action]:
-        """End the call because the client left or the process must end. Between two attempts nothing runs, and nothing was used."""
+        """End the call because the client left or the process must end. Between two attempts nothing runs."""
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED):
             self.phase = Phase.OVER
             return []

@@ -55,11 +55,19 @@ class Ended(msgspec.Struct, frozen=True):
 def used_by(
     call: CallFlow | None, request: ParsedRequest | None, result: CallResult | None, *, prompt_tokens: int, counted: Evidence
 ) -> Use:
-    """Give what a call used. `prompt_tokens` were counted with the evidence `counted`; 0: they were not."""
-    if result is None or call is None or request is None or not call.attempts:
+    """Give what a call used. `prompt_tokens` were counted with the evidence `counted`; 0: they were not.
+
+    A call may end between two attempts: then it is what the last of them is known to have used.
+    """
+    if call is None or request is None or not call.attempts:
         return Use()
-    if result.usage is not None:
+    if result is not None and result.usage is not None:
         return Use(result.usage, Evidence.REPORTED)
+    before = call.attempts[-1].usage
+    if before.total_tokens:
+        return Use(before, Evidence.REPORTED)
+    if result is None:
+        return Use()
     if call.first_output_at is None and (result.failure is not None or result.denied is not None):
         return Use()  # the upstream produced nothing: nothing is charged
     prompt = prompt_tokens or guess_tokens(len(request.body))

@@ -456,7 +456,7 @@ class RequestFlow:
         attempts = self.call.attempts if self.call is not None else ()
         use = used_by(self.call, self.request, result, prompt_tokens=self._prompt_tokens, counted=self._evidence)
         charges = charges_of(self._policies.pricing, self.request, attempts, use.usage, at=at)
-        if result is None and self.facts.operation.is_call:
+        if result is None and self.facts.operation.is_call and not any(attempt.usage.total_tokens for attempt in attempts):
             self._end_permit(None, now)
         else:
             cost_micro = 0 if self._unbilled else charges.amount_micro
