@@ -24,7 +24,7 @@ from tidegate.ports import Denied, LimitState, Permit, Short
 from tidegate.simulator.scenario import Scenario, ScriptedRequest
 
 
-class _Fault(Exception):
+class Fault(Exception):
     """Of a policy."""
 
 
@@ -32,7 +32,7 @@ class _Prices(Pricing):
     """Faults when a request is charged."""
 
     def settled(self, upstream: str, model: str, usage: Usage, *, at: float, images: int = 0, batch: bool = False) -> Cost:
-        raise _Fault(upstream, model, usage, at, images, batch)
+        raise Fault(upstream, model, usage, at, images, batch)
 
 
 class _Lengths(FixedForecast):
@@ -41,7 +41,7 @@ class _Lengths(FixedForecast):
     def observe(
         self, tenant: TenantId, route: str, model: ModelName, *, prompt_tokens: int, completion_tokens: int, cut: bool, now: float
     ) -> None:
-        raise _Fault(tenant, route, model, prompt_tokens, completion_tokens, cut, now)
+        raise Fault(tenant, route, model, prompt_tokens, completion_tokens, cut, now)
 
 
 class _Permit:
@@ -72,16 +72,16 @@ class _Permit:
 
     def settle(self, used: Demand, *, now: float) -> None:
         self.ends.append("settle")
-        raise _Fault(used, now)
+        raise Fault(used, now)
 
     def cancel(self, *, now: float) -> None:
         self.ends.append("cancel")
         if not self._cancels:
-            raise _Fault(now)
+            raise Fault(now)
         self._permit.cancel(now=now)
 
 
-class _Limiter(Limiter):
+class FaultyLimiter(Limiter):
     """Gives permits that fault."""
 
     def __init__(self, *, cancels: bool) -> None:
@@ -112,7 +112,7 @@ def _faulty(scenario: Scenario, fault: str) -> Policies:
         return msgspec.structs.replace(policies, pricing=_Prices(PriceBook("1", "EUR")))
     if fault == "lengths":
         return msgspec.structs.replace(policies, forecast=_Lengths(20, heeds_cap=False))
-    return msgspec.structs.replace(policies, limits=_Limiter(cancels=fault == "settle"))
+    return msgspec.structs.replace(policies, limits=FaultyLimiter(cancels=fault == "settle"))
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -125,7 +125,7 @@ def test_a_fault_at_the_end_leaves_one_record_and_no_permit(story: str, fault: s
     (record,) = run.records
     assert run.exchanges[0].finished or run.exchanges[0].left
     limits = run.policies.limits
-    if isinstance(limits, _Limiter):
+    if isinstance(limits, FaultyLimiter):
         assert [permit.ends for permit in limits.permits] == [["settle", "cancel"]]
     if fault != "settle and cancel":
         assert (0, 0) == (limits.statistics(now=1e6).outstanding, limits.statistics(now=1e6).held_tokens)
