@@ -44,6 +44,7 @@ RESET: Script = (Connect(), Break(CallFailure(CallFailureKind.RESET, "main: conn
 
 
 NO_LIMITS = Limits()
+NO_TOKEN = "timeout_first_token"
 
 
 def world(
@@ -65,10 +66,27 @@ class Story(msgspec.Struct, frozen=True):
     """What each request's attempts were, beside the ones before."""
     labels: tuple[str | None, ...] | None = None
     """How each answer is marked as less than what was asked for."""
+    results: tuple[tuple[str, ...], ...] | None = None
+    """What became of each request's attempts."""
 
 
-def _one(body: bytes, *calls: Script, outcome: Outcome, leaves_after_s: float | None = None, drain_at_s: float | None = None) -> Story:
-    return Story(world(ScriptedRequest(0.0, body, calls=calls, leaves_after_s=leaves_after_s), drain_at_s=drain_at_s), (outcome,))
+def _one(
+    body: bytes,
+    *calls: Script,
+    outcome: Outcome,
+    leaves_after_s: float | None = None,
+    drain_at_s: float | None = None,
+    results: tuple[str, ...] | None = None,
+) -> Story:
+    scenario = world(ScriptedRequest(0.0, body, calls=calls, leaves_after_s=leaves_after_s), drain_at_s=drain_at_s)
+    return Story(scenario, (outcome,), results=None if results is None else (results,))
+
+
+def _slow(clocks: Timeouts, *calls: Script, result: str, body: bytes = STREAM) -> Story:
+    """One attempt that runs into a clock; the standby answers."""
+    replicas = (msgspec.structs.replace(MAIN, timeouts=clocks), STANDBY)
+    scenario = world(ScriptedRequest(0.0, body, calls=calls), replicas=replicas)
+    return Story(scenario, (Outcome.OK,), results=((result, "ok"),))
 
 
 STORIES: dict[str, Story] = {
@@ -112,9 +130,18 @@ STORIES: dict[str, Story] = {
         (Connect(), Respond(), Output(), Break(CallFailure(CallFailureKind.RESET, "main: reset"))),
         outcome=Outcome.FAILED_MID_STREAM,
     ),
-    "no connection in time": _one(STREAM, (), (), outcome=Outcome.FAILED_TIMEOUT),
-    "no first byte in time": _one(STREAM, (Connect(),), STREAMED, outcome=Outcome.OK),
-    "no first token in time": _one(STREAM, (Connect(), Respond()), STREAMED, outcome=Outcome.OK),
+    "no connection in time": _one(STREAM, (), (), outcome=Outcome.FAILED_TIMEOUT, results=("timeout_connect",) * 2),
+    "no first byte in time": _one(STREAM, (Connect(),), STREAMED, outcome=Outcome.OK, results=("timeout_first_byte", "ok")),
+    "no first token in time": _one(STREAM, (Connect(), Respond()), STREAMED, outcome=Outcome.OK, results=("timeout_first_token", "ok")),
+    "a long prompt after the head": _one(STREAM, (Connect(), Respond(), Output(2.5), Complete()), outcome=Outcome.OK, results=("ok",)),
+    "a connection that comes too late for the first token": _slow(
+        Timeouts(connect_s=5.0, first_token_s=0.5), (), STREAMED, result=NO_TOKEN
+    ),
+    "a head that comes too late for the first token": _slow(Timeouts(first_token_s=0.5), (Connect(),), STREAMED, result=NO_TOKEN),
+    "a head that comes too late, on a slow connection": _slow(Timeouts(first_byte_s=0.5), (), STREAMED, result="timeout_first_byte"),
+    "no whole answer has a first token": _slow(
+        Timeouts(first_byte_s=0.1, first_token_s=0.1, stall_s=0.1, total_s=1.0), (Connect(),), ANSWER, result="timeout_total", body=CHAT
+    ),
     "a stream that stalls": _one(STREAM, (Connect(), Respond(), Output(), Output()), outcome=Outcome.FAILED_MID_STREAM),
     "an answer that never comes": _one(CHAT, (Connect(),), (Connect(),), outcome=Outcome.FAILED_TIMEOUT),
     "a client that leaves before the answer": _one(CHAT, (Connect(),), leaves_after_s=0.5, outcome=Outcome.CLIENT_CANCELLED),

@@ -13,7 +13,7 @@ from tidegate.domain.limits import CounterSpec, Resource, StoreDown
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.request import Operation
 from tidegate.flow.actions import AwaitLease, Finish, SendError
-from tidegate.flow.request_flow import LEASE_WAIT_S, MOST_LEASE_WAITS
+from tidegate.flow.lease_waits import LEASE_WAIT_S, MOST_LEASE_WAITS
 from tidegate.policy.metering.counter import Counter, CounterStatistics
 from tidegate.policy.metering.sliding_window import SlidingWindow
 from tidegate.simulator.driver import Simulation, TracedAction
@@ -120,6 +120,17 @@ def test_the_gate_and_the_tokens_may_both_be_waited_for() -> None:
     rules = (limit(Resource.REQUESTS, 10), msgspec.structs.replace(limit(Resource.TOKENS, 10_000), name="tokens"))
     trace = told(limited(ONE, rules=rules), 1)
     assert 2 == sum(isinstance(entry.action, AwaitLease) for entry in trace)
+
+
+def test_all_waits_of_a_request_share_a_quarter_of_a_second() -> None:
+    """A slow store is waited for once and a little more, at the gate and for the tokens together."""
+    rules = (limit(Resource.REQUESTS, 10), msgspec.structs.replace(limit(Resource.TOKENS, 10_000), name="tokens"))
+    scenario = msgspec.structs.replace(limited(ONE, rules=rules), lease_takes_s=0.1)
+    trace = told(scenario, 2)
+    waits = [entry.action.deadline_s for entry in trace if isinstance(entry.action, AwaitLease)]
+    assert [0.25, 0.15, 0.05] == [round(deadline_s, 6) for deadline_s in waits]
+    begun = [entry.at_s for entry in trace if isinstance(entry.action, AwaitLease)]
+    assert 0.2 == round(begun[-1], 6)
 
 
 class _BrokenRun(LiveRun):

@@ -13,7 +13,7 @@ from tests.scenarios.stories import STORIES, Story
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import HeaderLines, Headers
-from tidegate.flow.actions import Finish
+from tidegate.flow.actions import AwaitLease, Finish
 from tidegate.simulator.driver import Simulation, TracedAction
 
 ALL_STORIES = STORIES | LIMIT_STORIES | RESILIENCE_STORIES | EXTENSION_STORIES
@@ -37,6 +37,8 @@ def comparable(trace: list[TracedAction]) -> dict[int, list[tuple[float, object]
 
 
 def _rounded(action: object) -> object:
+    if isinstance(action, AwaitLease):
+        return AwaitLease(round(action.deadline_s, 6))
     if not isinstance(action, Finish):
         return action
     plain = msgspec.to_builtins(action.record)
@@ -68,6 +70,7 @@ def test_both_drivers_tell_the_same_story(story: Story) -> None:
     assert story.outcomes == tuple(record.outcome for record in records)
     assert story.steps in (None, tuple(tuple(attempt.step for attempt in record.attempts) for record in records))
     assert story.labels in (None, tuple(record.degraded for record in records))
+    assert story.results in (None, tuple(tuple(attempt.result for attempt in record.attempts) for record in records))
     assert comparable(simulated) == comparable(lived)
     for policies in (simulation.policies, live.policies):
         assert policies.limits.statistics(now=1e6).outstanding == 0

@@ -82,12 +82,14 @@ class DialectName(StrEnum):
 
 
 class TimeoutsSection(Section, frozen=True, kw_only=True):
-    """The five clocks of one attempt, all running from its start except `stall_s`."""
+    """The five clocks of one attempt; each but `stall_s` runs from its start until what it waits for has come.
+
+    An answer that does not stream has only two, `connect_s` and `total_s`."""
 
     connect_s: Annotated[Positive, Meta(description="Until a connection is open, TLS included.")] = 5.0
     first_byte_s: Annotated[Positive, Meta(description="Until a stream's status line.")] = 30.0
     first_token_s: Annotated[Positive, Meta(description="Until a stream's first non-empty output.")] = 60.0
-    stall_s: Annotated[Positive, Meta(description="Longest gap between two pieces of a stream.")] = 30.0
+    stall_s: Annotated[Positive, Meta(description="Longest gap between two pieces of a stream's body, from the first on.")] = 30.0
     total_s: Annotated[Positive, Meta(description="Until the answer is complete.")] = 600.0
 
 

@@ -21,16 +21,16 @@ class Clock(StrEnum):
 
 
 class Timeouts(msgspec.Struct, frozen=True, gc=False):
-    """The five clocks of one attempt, in seconds, all measured from its start except `stall_s`.
+    """The five clocks of one attempt, in seconds; each but `stall_s` runs from its start until what it waits for has come.
 
-    `first_byte_s` and `first_token_s` apply to streams: a non-streaming server sends its first byte when all is generated.
+    An answer that does not stream has two, `connect_s` and `total_s`: its server sends the first byte when all is generated.
     """
 
     connect_s: float = 5.0
     first_byte_s: float = 30.0
     first_token_s: float = 60.0
     stall_s: float = 30.0
-    """Longest gap between two pieces of a stream."""
+    """Longest gap between two pieces of a stream's body. Until the first of them `first_token_s` bounds the wait."""
     total_s: float = 600.0
 
     def of(self, clock: Clock) -> float:

@@ -29,6 +29,9 @@ class CountTokens(msgspec.Struct, frozen=True, gc=False):
 class AwaitLease(msgspec.Struct, frozen=True, gc=False):
     """Wait for the next exchange with the store of the shared limits; answer with `LeaseAnswered`, in time or not."""
 
+    deadline_s: float
+    """How long at most."""
+
 
 class HoldCost(msgspec.Struct, frozen=True, gc=False):
     """Enter in the books what the request may come to cost, in place of what was entered before. Its record ends it."""

@@ -115,8 +115,12 @@ class CallFlow:
         self._was_overdue = False
         self._keep_until: float | None = None
         self._started_at = 0.0
+        self._looked_at = 0.0
+        """When the clocks were last looked at, or the attempt began: a stream that did not flow then stalls no earlier than a gap later."""
         self._connected_at: float | None = None
         self._responded_at: float | None = None
+        self._awaited_since = 0.0
+        """What comes after this is of the body: when the head came, or the attempt began."""
         self._status: int | None = None
         self._upstream_request_id: str | None = None
         self._asked_usage = False
@@ -181,9 +185,15 @@ class CallFlow:
     def note_response(self, attempt: int, status: int, upstream_request_id: str | None = None, *, now: float) -> None:
         """The upstream's status line came."""
         if attempt == self._attempt:
-            self._responded_at = self.progress.at = now
+            self._responded_at = self._awaited_since = self.progress.at = now
             self._status = status
             self._upstream_request_id = upstream_request_id
+
+    def forgive_silence(self, *, now: float) -> None:
+        """Nothing was read, because the client made us wait: the silence until now proves nothing of the upstream."""
+        if not self._flows:
+            self._awaited_since = now
+        self.progress.at = now
 
     def leave(self, *, now: float) -> list[Action]:
         """The client is gone: end the call, or keep the running attempt where the upstream's policy says so."""
@@ -196,7 +206,7 @@ class CallFlow:
         return self.abandon(now=now)
 
     def abandon(self, *, now: float) -> list[Action]:
-        """End the call because the client left or the process must end. Between two attempts nothing runs, and nothing was used."""
+        """End the call because the client left or the process must end. Between two attempts nothing runs."""
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED):
             self.phase = Phase.OVER
             return []
@@ -208,12 +218,16 @@ class CallFlow:
     # ── time ──────────────────────────────────────────────────────────────────
 
     def next_timer(self) -> float | None:
+        """Give a time at or before which anything can run out, also what is noted meanwhile: nobody is told of a stream's first piece."""
         if self.phase is Phase.WAITING:
             return self._resume_at
         deadline = self._deadline()
         if deadline is None:
             return None
         wake_at = deadline[0]
+        if self._request.stream and not self._flows:
+            assert self.choice is not None
+            wake_at = min(wake_at, self._looked_at + self.choice.replica.timeouts.stall_s)
         if self._overdue_at is not None and self.first_output_at is None:
             wake_at = min(wake_at, self._overdue_at)
         if self._commit_at is not None and not self.committed and not self.detached:
@@ -226,6 +240,7 @@ class CallFlow:
         deadline = self._deadline()
         if deadline is None:
             return []
+        self._looked_at = now
         if self._keep_until is not None and now >= self._keep_until:
             return self.abandon(now=now)
         if now >= deadline[0]:
@@ -246,22 +261,27 @@ class CallFlow:
         self._policies.fleet.output_overdue(self.choice.replica.replica, now=now, began_at=self._started_at)
 
     def _deadline(self) -> tuple[float, Clock] | None:
-        """Give the earliest of the clocks that run in this phase."""
+        """Give the earliest of the clocks that run: each from the attempt's start until what it waits for has come, but for the stall."""
         if self.phase not in (Phase.RUNNING, Phase.COMMITTED):
             return None
         assert self.choice is not None
-        limits = self.choice.replica.timeouts
-        at, clock = self._started_at + limits.total_s, Clock.TOTAL
+        limits, since = self.choice.replica.timeouts, self._started_at
+        at, clock = since + limits.total_s, Clock.TOTAL
+        if self._request.stream:
+            if self._flows:
+                at, clock = _earlier(self.progress.at + limits.stall_s, Clock.STALL, at, clock)
+            if self.first_output_at is None:
+                at, clock = _earlier(since + limits.first_token_s, Clock.FIRST_TOKEN, at, clock)
+            if self._responded_at is None:
+                at, clock = _earlier(since + limits.first_byte_s, Clock.FIRST_BYTE, at, clock)
         if self._connected_at is None:
-            return _earlier(self._started_at + limits.connect_s, Clock.CONNECT, at, clock)
-        if not self._request.stream:
-            return at, clock
-        if self._responded_at is None:
-            return _earlier(self._started_at + limits.first_byte_s, Clock.FIRST_BYTE, at, clock)
-        at, clock = _earlier(self.progress.at + limits.stall_s, Clock.STALL, at, clock)
-        if self.first_output_at is None:
-            return _earlier(self._started_at + limits.first_token_s, Clock.FIRST_TOKEN, at, clock)
+            at, clock = _earlier(since + limits.connect_s, Clock.CONNECT, at, clock)
         return at, clock
+
+    @property
+    def _flows(self) -> bool:
+        """The stream's body has begun, so that a gap in it counts. A server may send its head at once and then compute a long prompt."""
+        return self.first_output_at is not None or self.progress.at > self._awaited_since
 
     # ── attempts ──────────────────────────────────────────────────────────────
 
@@ -279,7 +299,7 @@ class CallFlow:
         self._attempt += 1
         fleet.begin(replica, now=now)
         self.phase = Phase.RUNNING
-        self._started_at = now
+        self._started_at = self._awaited_since = self._looked_at = now
         self.progress = Progress(now)
         self._connected_at = self._responded_at = self._status = self._upstream_request_id = None
         self._was_overdue = False

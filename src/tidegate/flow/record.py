@@ -15,6 +15,7 @@ from tidegate.flow.charges import Charges
 from tidegate.flow.degrade import is_low_confidence
 from tidegate.flow.facts import CallResult, RequestFacts
 from tidegate.flow.outcomes import cause_of
+from tidegate.flow.refusals import internal_fault
 from tidegate.policy.metering.estimate import guess_tokens
 
 _OK = 200
@@ -54,11 +55,19 @@ class Ended(msgspec.Struct, frozen=True):
 def used_by(
     call: CallFlow | None, request: ParsedRequest | None, result: CallResult | None, *, prompt_tokens: int, counted: Evidence
 ) -> Use:
-    """Give what a call used. `prompt_tokens` were counted with the evidence `counted`; 0: they were not."""
-    if result is None or call is None or request is None or not call.attempts:
+    """Give what a call used. `prompt_tokens` were counted with the evidence `counted`; 0: they were not.
+
+    A call may end between two attempts: then it is what the last of them is known to have used.
+    """
+    if call is None or request is None or not call.attempts:
         return Use()
-    if result.usage is not None:
+    if result is not None and result.usage is not None:
         return Use(result.usage, Evidence.REPORTED)
+    before = call.attempts[-1].usage
+    if before.total_tokens:
+        return Use(before, Evidence.REPORTED)
+    if result is None:
+        return Use()
     if call.first_output_at is None and (result.failure is not None or result.denied is not None):
         return Use()  # the upstream produced nothing: nothing is charged
     prompt = prompt_tokens or guess_tokens(len(request.body))
@@ -124,6 +133,34 @@ def record_of(
         facts.parent_span_id,
         facts.sampled,
         facts.business_context,
+    )
+
+
+def bare_record(facts: RequestFacts, principal: Principal | None, request: ParsedRequest | None, *, duration_s: float) -> RequestRecord:
+    """Say what is certain of a request whose end has failed: who asked for what, and that the fault is ours."""
+    fault = internal_fault()
+    return RequestRecord(
+        request_id=facts.request_id,
+        started_at=facts.started_at,
+        operation=facts.operation,
+        outcome=Outcome.FAILED_INTERNAL,
+        status=fault.status,
+        duration_s=duration_s,
+        key_id=principal.key_id if principal is not None else "",
+        tenant=principal.tenant if principal is not None else "",
+        user=principal.user if principal is not None else "",
+        tier=principal.tier if principal is not None else "",
+        model=request.model if request is not None else facts.path_argument,
+        error_code=fault.code,
+        cause=fault.message,
+        feature=facts.feature,
+        color=facts.color,
+        trace_id=facts.trace_id,
+        client_retry=facts.client_retry,
+        span_id=facts.span_id,
+        parent_span_id=facts.parent_span_id,
+        sampled=facts.sampled,
+        business_context=facts.business_context,
     )
 
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
+from msgspec.structs import replace
+
 from tidegate.domain.demand import Demand
 from tidegate.domain.limits import LimitSubject, Resource
 from tidegate.domain.outcome import Outcome
@@ -61,21 +63,18 @@ from tidegate.flow.events import (
     TokensCounted,
 )
 from tidegate.flow.facts import CallResult, Policies, RequestFacts, Step
+from tidegate.flow.lease_waits import LeaseWaits
 from tidegate.flow.lengths import expected_length, learn_length
+from tidegate.flow.models import answer_models
 from tidegate.flow.outcomes import outcome_of_answer, outcome_of_failure, outcome_of_refusal
-from tidegate.flow.record import Asked, Ended, record_of, used_by
+from tidegate.flow.record import Asked, Ended, bare_record, record_of, used_by
 from tidegate.flow.refusals import draining, internal_fault, limit_refusal, model_forbidden, model_unknown, no_replica
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
 from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.routing.router import Plan
 from tidegate.ports import Denied, Permit, Short, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption
-from tidegate.wire.openai import model_object, models_list, parse_request
-
-LEASE_WAIT_S = 0.25
-"""Five exchanges: by then the store has answered, or is away."""
-MOST_LEASE_WAITS = 4
-"""One is a millisecond or so. Whom others forestall so often is not alone with that: the limit is crowded."""
+from tidegate.wire.openai import parse_request
 
 
 class RequestFlow:
@@ -85,6 +84,7 @@ class RequestFlow:
         self.facts = facts
         self.step = Step.AUTHENTICATION
         self.permit: Permit | None = None
+        self._permit_ended = False
         self.call: CallFlow | None = None
         self.request: ParsedRequest | None = None
         self.principal: Principal | None = None
@@ -99,10 +99,7 @@ class RequestFlow:
         self._prompt_tokens = 0
         self._prompt_counted: int | None = None
         """Tokens of the prompt that are to be held after an exact count was asked for."""
-        self._lease_waits = 0
-        """How often this step has waited for leases."""
-        self._lease_until = 0.0
-        """It waits no more from then on."""
+        self._waits = LeaseWaits()
         self._evidence = Evidence.ESTIMATED
         self._reserved = Demand()
         self._allowance: Allowance | None = None
@@ -158,6 +155,16 @@ class RequestFlow:
             return []
         return self._after_call(self.call.handle_timer(now=now), now)
 
+    def abandon(self, *, now: float) -> None:
+        """End after a fault in the end itself, by what is certain: no policy is asked any more, and there is a record."""
+        self.step = Step.OVER
+        record = self.record
+        if record is None:
+            self.record = bare_record(self.facts, self.principal, self.request, duration_s=now - self._received_at)
+        else:
+            self.record = replace(record, outcome=Outcome.FAILED_INTERNAL)
+        self._end_permit(None, now)
+
     # ── the path ──────────────────────────────────────────────────────────────
 
     def _authenticated(self, principal: Principal, now: float) -> list[Action]:
@@ -189,28 +196,22 @@ class RequestFlow:
         assert self.subject is not None
         permit = self._policies.limits.admit(self.subject, principal.limits, now=now)
         if isinstance(permit, Short):
-            if self._may_wait(now):
-                return self._await_lease()
+            if self._waits.may_wait:
+                return self._await_lease(now)
             permit = permit.denied
         if isinstance(permit, Denied):
             return self._reject(limit_refusal(permit), now)
         self.permit = permit
-        self._lease_waits = 0
+        self._waits.count = 0
         return self._answer_models(principal, now) if self.request is None else self._shape(self.request, now)
 
-    def _may_wait(self, now: float) -> bool:
-        """Tell whether to wait (again): while the lease of one limit was on its way, others may have used that of another."""
-        if self._lease_waits == 0:
-            self._lease_until = now + LEASE_WAIT_S
-        return self._lease_waits < MOST_LEASE_WAITS and now < self._lease_until
-
-    def _await_lease(self) -> list[Action]:
-        self._lease_waits += 1
+    def _await_lease(self, now: float) -> list[Action]:
         self.step = Step.LEASE
-        return [AwaitLease()]
+        return [AwaitLease(self._waits.begin(now=now))]
 
     def _lease_answered(self, now: float) -> list[Action]:
         """Ask again for what the leases did not cover."""
+        self._waits.end(now=now)
         assert self.principal is not None
         if self.permit is None:
             return self._admit(self.principal, now)
@@ -245,8 +246,8 @@ class RequestFlow:
             refused = self._hold(request, bound, self._plan.route.targets[0], now)
             if refused is None:
                 return self._start_call(request, now)
-            if isinstance(refused, Short) and self._may_wait(now):
-                return self._await_lease()
+            if isinstance(refused, Short) and self._waits.may_wait:
+                return self._await_lease(now)
         self.step = Step.COUNT
         return [CountTokens()]
 
@@ -267,8 +268,8 @@ class RequestFlow:
         if refused is None:
             return self._start_call(request, now)
         if isinstance(refused, Short):
-            if self._may_wait(now):
-                return self._await_lease()
+            if self._waits.may_wait:
+                return self._await_lease(now)
             refused = refused.denied
         return self._reject(limit_refusal(refused, capped=request.operation is not Operation.EMBEDDING), now)
 
@@ -407,15 +408,10 @@ class RequestFlow:
     # ── ends ──────────────────────────────────────────────────────────────────
 
     def _answer_models(self, principal: Principal, now: float) -> list[Action]:
-        routes = self._policies.routes
-        names = [name for name in routes.listed_models if routes.allows(principal.models, name)]
-        created = self._policies.models_created_at
-        if self.facts.operation is Operation.MODELS:
-            return [Answer(models_list(names, created)), self._finish(Outcome.OK, 200, None, None, now)]
-        wanted = self.facts.path_argument
-        if wanted not in names:
-            return self._reject(model_unknown(wanted, names), now)
-        return [Answer(model_object(wanted, created)), self._finish(Outcome.OK, 200, None, None, now)]
+        answer = answer_models(self._policies, self.facts, principal)
+        if isinstance(answer, ClientError):
+            return self._reject(answer, now)
+        return [Answer(answer), self._finish(Outcome.OK, 200, None, None, now)]
 
     def _answer_count(self, count: TokenCount | None, now: float) -> list[Action]:
         if count is None:
@@ -456,17 +452,15 @@ class RequestFlow:
         return [*actions, self._finish(outcome, status, error, call.result, now)]
 
     def _finish(self, outcome: Outcome, status: int, error: TidegateError | None, result: CallResult | None, now: float) -> Finish:
-        self.step = Step.OVER
         at = self.facts.started_at
         attempts = self.call.attempts if self.call is not None else ()
         use = used_by(self.call, self.request, result, prompt_tokens=self._prompt_tokens, counted=self._evidence)
         charges = charges_of(self._policies.pricing, self.request, attempts, use.usage, at=at)
-        if self.permit is not None:
-            if result is None and self.facts.operation.is_call:
-                self.permit.cancel(now=now)
-            else:
-                cost_micro = 0 if self._unbilled else charges.amount_micro
-                self.permit.settle(Demand(use.usage.prompt_tokens, use.usage.completion_tokens, cost_micro), now=now)
+        if result is None and self.facts.operation.is_call and not any(attempt.usage.total_tokens for attempt in attempts):
+            self._end_permit(None, now)
+        else:
+            cost_micro = 0 if self._unbilled else charges.amount_micro
+            self._end_permit(Demand(use.usage.prompt_tokens, use.usage.completion_tokens, cost_micro), now)
         self.record = record_of(
             self.facts,
             principal=self.principal,
@@ -484,4 +478,20 @@ class RequestFlow:
             use=use,
             charges=charges,
         )
+        self.step = Step.OVER  # last, so that after a fault above the driver can still have an end
         return Finish(self.record)
+
+    def _end_permit(self, used: Demand | None, now: float) -> None:
+        """Settle the permit, or cancel it where nothing was used; once, also when a fault after it leads here again."""
+        permit = self.permit
+        if permit is None or self._permit_ended:
+            return
+        self._permit_ended = True
+        if used is None:
+            permit.cancel(now=now)
+            return
+        try:
+            permit.settle(used, now=now)
+        except BaseException:
+            permit.cancel(now=now)  # a place that is never given back is worse than tokens that are not charged
+            raise

@@ -1,7 +1,8 @@
 """An exchange whose bodies are kept: it stands between a request driver and the client's connection, and notes what passes.
 
 Only requests of a configuration that keeps something have one. Of a stream it gathers the beginning and no more; whether it gathers at all
-is decided when the response begins, by when caller and route are known. Nothing here waits or looks into a body.
+is decided when the response begins, by when caller and route are known, and of what is no stream at its end: once for each exchange, so
+that a reload in between keeps no half of it. Nothing here waits or looks into a body.
 """
 
 from __future__ import annotations
@@ -25,7 +26,20 @@ SLICE_BYTES: Final = 4_096
 class AuditedExchange:
     """Implements `ports.Exchange`."""
 
-    __slots__ = ("_answer", "_auditor", "_exchange", "_flow", "_hash", "_kept", "_room", "_size", "_status", "head", "request_body")
+    __slots__ = (
+        "_answer",
+        "_auditor",
+        "_exchange",
+        "_flow",
+        "_hash",
+        "_kept",
+        "_policy",
+        "_room",
+        "_size",
+        "_status",
+        "head",
+        "request_body",
+    )
 
     def __init__(self, exchange: Exchange, flow: RequestFlow, auditor: Auditor) -> None:
         self.head: RequestHead = exchange.head
@@ -34,6 +48,8 @@ class AuditedExchange:
         self._exchange = exchange
         self._flow = flow
         self._auditor = auditor
+        self._policy: AuditPolicy | None = None
+        """As it was decided; None: it was not yet."""
         self._status = 0
         self._answer: bytes | None = None
         """One that is no stream."""
@@ -60,7 +76,7 @@ class AuditedExchange:
     def start(self, status: int, headers: Headers, lines: HeaderLines = b"") -> None:
         self._status = status
         subject = self._flow.subject
-        if subject is not None and self._auditor.policy(subject.tenant, subject.route) is not AuditPolicy.OFF:
+        if subject is not None and self._decide(subject.tenant, subject.route) is not AuditPolicy.OFF:
             self._kept = bytearray()
         self._exchange.start(status, headers, lines)
 
@@ -87,7 +103,7 @@ class AuditedExchange:
         kept, self._kept = self._kept, None
         policy = AuditPolicy.OFF
         if record is not None and self.request_body is not None:
-            policy = self._auditor.policy(record.tenant, record.route)
+            policy = self._decide(record.tenant, record.route)
         if record is None or self.request_body is None or policy is AuditPolicy.OFF:
             self._auditor.give_back(self._room)
             return
@@ -108,6 +124,11 @@ class AuditedExchange:
             ),
             set_aside=self._room,
         )
+
+    def _decide(self, tenant: str, route: str) -> AuditPolicy:
+        if self._policy is None:
+            self._policy = self._auditor.policy(tenant, route)
+        return self._policy
 
     def _grow(self, kept: bytearray, chunk: bytes) -> None:
         """Take more room for a piece; where there is none, keep what fits, and from there on only count and hash."""

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from tidegate.domain.error_object import ANTHROPIC_PATHS, encode_anthropic_error, encode_error
 from tidegate.domain.outcome import Outcome
@@ -33,12 +34,14 @@ from tidegate.gateway.resumption import Resumption
 from tidegate.gateway.services import Services
 from tidegate.gateway.statistics import GatewayStatistics, Readiness
 from tidegate.ports import Exchange, ExchangeReceiver, UpstreamClient
-from tidegate.wire.trace_context import clean_request_id, is_in_share
+from tidegate.wire.trace_context import is_in_share
 
 _JSON = (b"content-type", b"application/json")
 _NO_ZEROS: Final = 1 << 160 | 1 << 96
 """In the random bits of a trace, a span and a request: the ids of the first two may not be all zeros."""
 _REQUEST_ID: Final = "req_"
+_NO_OPERATION: Final = "none"
+"""In the record of what asked for nothing that is served."""
 _STREAMED = frozenset({Operation.CHAT, Operation.COMPLETION})
 
 FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
@@ -80,10 +83,7 @@ class Gateway:
         if not isinstance(context, RequestContext):
             if head.path in HEALTH_PATHS and head.method in ("GET", "HEAD"):
                 return self._answer_health(exchange)
-            endpoint = find_endpoint(head.method, head.path)
-            if isinstance(endpoint, TidegateError):
-                return self._refuse(exchange, endpoint)
-            context = head.notes.derived = read_context(head.headers, endpoint)
+            context = head.notes.derived = read_context(head.headers, find_endpoint(head.method, head.path))
         services, parent = self.services, context.parent
         drawn = (self._rng.getrandbits(288) | _NO_ZEROS).to_bytes(36).hex()
         span_id = drawn[32:48]
@@ -92,12 +92,17 @@ class Gateway:
             traceparent = ("00-" + trace_id + "-" + span_id + ("-01" if sampled else "-00")).encode()
         else:
             trace_id, parent_span_id, sampled, traceparent = parent.trace_id, parent.parent_id, parent.sampled, parent.child(span_id)
+        request_id, endpoint = context.request_id or _REQUEST_ID + drawn[48:], context.endpoint
+        if isinstance(endpoint, TidegateError):
+            record = _unserved(context, endpoint, request_id, services.wall_clock())
+            record = replace(record, trace_id=trace_id, span_id=span_id, parent_span_id=parent_span_id, sampled=sampled)
+            return self._refuse(exchange, endpoint, record, traceparent)
         facts = RequestFacts(
-            request_id=context.request_id or _REQUEST_ID + drawn[48:],
-            operation=context.endpoint.operation,
+            request_id=request_id,
+            operation=endpoint.operation,
             credential=context.credential,
             started_at=services.wall_clock(),
-            path_argument=context.endpoint.argument,
+            path_argument=endpoint.argument,
             trace_id=trace_id,
             client_retry=context.client_retry,
             feature=context.feature,
@@ -190,25 +195,13 @@ class Gateway:
     def driver_finished(self, driver: RequestDriver) -> None:
         self._running.discard(driver)
 
-    def _refuse(self, exchange: Exchange, error: TidegateError) -> ExchangeReceiver:
+    def _refuse(self, exchange: Exchange, error: TidegateError, record: RequestRecord, traceparent: bytes) -> ExchangeReceiver:
         """Answer a path or method that is not served; it leaves its record like any other request."""
-        own_id = next((value for name, value in exchange.head.headers if name == b"x-request-id"), None)
-        request_id = clean_request_id(own_id) or _REQUEST_ID + self._rng.randbytes(12).hex()
-        headers: Headers = (_JSON, (b"x-request-id", request_id.encode()))
+        headers: Headers = (_JSON, (b"x-request-id", record.request_id.encode()), (b"traceparent", traceparent))
         if isinstance(error, MethodNotAllowed):
             headers = (*headers, (b"allow", error.allow.encode()))
         anthropic = exchange.head.path.startswith(ANTHROPIC_PATHS)
         exchange.respond(error.status, headers, encode_anthropic_error(error) if anthropic else encode_error(error))
-        record = RequestRecord(
-            request_id=request_id,
-            started_at=self.services.wall_clock(),
-            operation="none",
-            outcome=Outcome.REJECTED_INVALID,
-            status=error.status,
-            duration_s=0.0,
-            error_code=error.code,
-            cause=error.message,
-        )
         self.services.recorder.record(record)
         return _Answered()
 
@@ -222,6 +215,24 @@ class Gateway:
 
 
 _USABLE = frozenset({ReplicaPhase.READY, ReplicaPhase.UNUSED})
+
+
+def _unserved(context: RequestContext, error: TidegateError, request_id: str, started_at: float) -> RequestRecord:
+    """Give the record of a request to a path or method that is not served, but for its trace."""
+    return RequestRecord(
+        request_id=request_id,
+        started_at=started_at,
+        operation=_NO_OPERATION,
+        outcome=Outcome.REJECTED_INVALID,
+        status=error.status,
+        duration_s=0.0,
+        error_code=error.code,
+        cause=error.message,
+        feature=context.feature,
+        color=context.color,
+        client_retry=context.client_retry,
+        business_context=context.business_context,
+    )
 
 
 class _Answered:

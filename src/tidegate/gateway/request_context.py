@@ -6,6 +6,7 @@ import msgspec
 
 from tidegate.domain.header_lines import field_lines
 from tidegate.domain.units import HeaderLines, Headers, Secret
+from tidegate.errors import TidegateError
 from tidegate.gateway.authenticate import extract_credential
 from tidegate.gateway.endpoints import Endpoint
 from tidegate.wire.business_context import bounded_context, color_of, feature_of, session_of
@@ -19,7 +20,8 @@ _LARGEST_RETRY_COUNT = 99
 class RequestContext(msgspec.Struct, frozen=True):
     """A request's head in our terms. Of several header fields with one name the first counts."""
 
-    endpoint: Endpoint
+    endpoint: Endpoint | TidegateError
+    """What is asked for, or why nothing is served there."""
     credential: Secret
     request_id: str
     """The client's own; empty without one."""
@@ -37,7 +39,7 @@ class RequestContext(msgspec.Struct, frozen=True):
     """The header fields that an upstream may see."""
 
 
-def read_context(headers: Headers, endpoint: Endpoint) -> RequestContext:
+def read_context(headers: Headers, endpoint: Endpoint | TidegateError) -> RequestContext:
     """Read the context of a request to `endpoint` from its header fields."""
     first = dict(reversed(headers))
     context = first.get(b"x-business-context")

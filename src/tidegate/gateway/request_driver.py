@@ -11,10 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
-from msgspec.structs import replace
-
 from tidegate.domain.error_object import encode_error_for
-from tidegate.domain.outcome import Outcome
 from tidegate.domain.principal import Principal
 from tidegate.domain.units import HeaderLines, Headers, ReplicaId
 from tidegate.errors import TidegateError
@@ -52,7 +49,7 @@ from tidegate.flow.events import (
     TokensCounted,
 )
 from tidegate.flow.facts import Policies
-from tidegate.flow.request_flow import LEASE_WAIT_S, RequestFlow
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.alarms import NEVER
 from tidegate.gateway.attempt import Attempt
 from tidegate.gateway.audited import AuditedExchange
@@ -89,6 +86,7 @@ class RequestDriver:
         "_loop",
         "_owner",
         "_paused",
+        "_recorded",
         "_request_lines",
         "_services",
         "_traceparent",
@@ -127,6 +125,7 @@ class RequestDriver:
         """When the stream is looked at next: it may have been silent for long enough by then."""
         self._heartbeats = 0
         self._paused = False
+        self._recorded = False
         self._finished = False
 
     def __repr__(self) -> str:
@@ -166,6 +165,7 @@ class RequestDriver:
             return
         _log.error("request.crashed request_id=%s", self.flow.facts.request_id, exc_info=fault)
         try:
+            self._cancel_attempt()  # the action that would have may be among those that the fault has lost
             self._perform(self.flow.receive(DriverFailed(), now=self.now()))
         except Exception:  # noqa: BLE001  it could not even be ended: see below
             _log.exception("request.abandoned request_id=%s", self.flow.facts.request_id)
@@ -173,12 +173,15 @@ class RequestDriver:
             self._abandon()
 
     def _abandon(self) -> None:
-        """The fault was in the last steps themselves: drop the client, stop the upstream, keep the record."""
-        self._exchange.abort()
-        self._cancel_attempt()
-        if self.flow.record is not None:
-            self._services.recorder.record(replace(self.flow.record, outcome=Outcome.FAILED_INTERNAL))
-        self._close()
+        """The fault was in the last steps themselves: drop the client, stop the upstream, keep the record, each whatever the others do."""
+        for step in (self._abandon_flow, self._exchange.abort, self._cancel_attempt, self._record, self._close):
+            try:
+                step()
+            except Exception:  # noqa: BLE001  what is left must still be done
+                _log.exception("request.abandoned_badly request_id=%s", self.flow.facts.request_id)
+
+    def _abandon_flow(self) -> None:
+        self.flow.abandon(now=self.now())
 
     # ── ports.ExchangeReceiver ────────────────────────────────────────────────
 
@@ -207,7 +210,7 @@ class RequestDriver:
     def _forgive_silence(self) -> None:
         """While the client makes us wait we do not read, so a silent upstream proves nothing."""
         if self.flow.call is not None:
-            self.flow.call.progress.at = self.now()
+            self.flow.call.forgive_silence(now=self.now())
 
     # ── for its attempt ──────────────────────────────────────────────────────────
 
@@ -257,7 +260,7 @@ class RequestDriver:
             case EndStream():
                 self._exchange.finish()
             case Finish():
-                self._finish(action)
+                self._finish()
             case Answer():
                 head = _EVENT_STREAM if action.stream else (_JSON,)
                 self._exchange.respond(200, _labelled(head, action.degraded), action.body, self._own_lines())
@@ -322,7 +325,7 @@ class RequestDriver:
         if isinstance(action, Authenticate):
             self._authenticate(action)
         else:
-            self._owner.tasks.start(self._count_tokens() if isinstance(action, CountTokens) else self._await_lease())
+            self._owner.tasks.start(self._count_tokens() if isinstance(action, CountTokens) else self._await_lease(action.deadline_s))
 
     def _hold_cost(self, action: HoldCost) -> None:
         costs, facts = self._services.costs, self.flow.facts
@@ -363,11 +366,11 @@ class RequestDriver:
             return
         self._feed(TokensCounted(count))
 
-    async def _await_lease(self) -> None:
+    async def _await_lease(self, deadline_s: float) -> None:
         leases = self._services.leases
         if leases is not None:
             try:
-                await leases.replenished(deadline_s=LEASE_WAIT_S)
+                await leases.replenished(deadline_s=deadline_s)
             except Exception as fault:  # noqa: BLE001  outermost frame of the task: see `crashed`
                 self.crashed(fault)
                 return
@@ -432,19 +435,27 @@ class RequestDriver:
         body = encode_error_for(self.flow.facts.operation, error)
         self._exchange.respond(error.status, refusal_headers(error), body, self._own_lines())
 
-    def _finish(self, action: Finish) -> None:
-        self._services.recorder.record(action.record)
-        if self._services.calibration is not None:
-            self._services.calibration.finished(action.record, self.flow.request, now=self.now())
+    def _finish(self) -> None:
+        self._record()
         self._close()
+        record, calibration = self.flow.record, self._services.calibration
+        if record is not None and calibration is not None:
+            calibration.finished(record, self.flow.request, now=self.now())
+
+    def _record(self) -> None:
+        """Hand over the one record; once, whatever fails after it."""
+        record = self.flow.record
+        if record is not None and not self._recorded:
+            self._recorded = True
+            self._services.recorder.record(record)
 
     def _close(self) -> None:
         self._finished = True
-        if self._audited is not None:
-            self._audited.close(self.flow.record)
         self._attempt = None  # the attempt knows us: without the circle both go at once, and the collector has nothing to do
         self._owner.alarms.drop(self)
         self._owner.driver_finished(self)
+        if self._audited is not None:
+            self._audited.close(self.flow.record)
 
     # ── headers ───────────────────────────────────────────────────────────────
 

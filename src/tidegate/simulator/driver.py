@@ -205,9 +205,9 @@ class Client:
                 self.feed(BodyReceived(self.request.body))
             case CountTokens():
                 self._simulation.at(self._simulation.now + self._simulation.scenario.count_takes_s, self._count)
-            case AwaitLease():
+            case AwaitLease(deadline_s=deadline_s):
                 simulation = self._simulation
-                simulation.at(simulation.now + simulation.scenario.lease_takes_s, self.feed, LeaseAnswered())
+                simulation.at(simulation.now + min(simulation.scenario.lease_takes_s, deadline_s), self.feed, LeaseAnswered())
             case StartAttempt():
                 self._start(action)
             case CancelAttempt():

@@ -16,7 +16,8 @@ from tidegate.domain.upstream import Replica, Route, Target
 from tidegate.flow.actions import AwaitLease, Finish
 from tidegate.flow.events import DriverFailed, Event, LeaseAnswered
 from tidegate.flow.facts import RequestFacts, Step
-from tidegate.flow.request_flow import MOST_LEASE_WAITS, RequestFlow
+from tidegate.flow.lease_waits import LEASE_WAIT_S, MOST_LEASE_WAITS
+from tidegate.flow.request_flow import RequestFlow
 from tidegate.simulator.scenario import Scenario
 
 RULES = (limit(Resource.REQUESTS, 10), msgspec.structs.replace(limit(Resource.TOKENS, 8000), name="tokens"))
@@ -43,6 +44,9 @@ def test_whoever_waits_for_a_lease_may_be_told_anything(moves: list[tuple[Event,
         actions += told
     actions += flow.receive(DriverFailed(), now=now)
     assert 1 == sum(isinstance(action, Finish) for action in actions)
-    assert 2 * MOST_LEASE_WAITS >= sum(isinstance(action, AwaitLease) for action in actions)
+    waits = [action.deadline_s for action in actions if isinstance(action, AwaitLease)]
+    assert 2 * MOST_LEASE_WAITS >= len(waits)
+    assert all(0 < deadline_s <= LEASE_WAIT_S for deadline_s in waits)
+    assert waits == sorted(waits, reverse=True)
     statistics = policies.limits.statistics(now=now)
     assert (0, 0) == (statistics.outstanding, statistics.held_tokens)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
+import pytest
+from tests.scenarios.test_faults_of_policies import Fault, FaultyLimiter
 
 from tidegate.domain.limits import Resource
 from tidegate.domain.outcome import Outcome
@@ -18,6 +20,7 @@ from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, BodyRefused, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began, unavailable
+from tidegate.flow.lease_waits import LeaseWaits
 from tidegate.flow.outcomes import outcome_of_refusal
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
@@ -76,6 +79,44 @@ def test_a_fault_of_the_driver_ends_the_request_with_a_plain_500() -> None:
     assert finish.record.outcome is Outcome.FAILED_INTERNAL
 
 
+def test_a_flow_that_cannot_end_is_abandoned_with_what_is_certain() -> None:
+    """Its record has who and what as far as it is known, its permit goes back once, and nothing follows."""
+    policies = _policies()
+    early = _flow(policies)
+    early.begin(now=1.0)
+    early.abandon(now=3.0)
+    assert early.record is not None
+    assert (Outcome.FAILED_INTERNAL, "", "", 2.0) == (
+        early.record.outcome,
+        early.record.key_id,
+        early.record.model,
+        early.record.duration_s,
+    )
+    flow = _flow(policies)
+    flow.begin(now=0.0)
+    flow.receive(Authenticated(PRINCIPAL), now=0.0)
+    flow.receive(BodyReceived(CHAT), now=0.0)
+    for _ in range(2):
+        flow.abandon(now=1.0)
+    assert flow.record is not None
+    assert (Outcome.FAILED_INTERNAL, "k", "m") == (flow.record.outcome, flow.record.key_id, flow.record.model)
+    assert policies.limits.statistics(now=1.0).outstanding == 0
+    assert flow.receive(DriverFailed(), now=1.0) == []
+
+
+def test_a_permit_that_cannot_be_settled_is_cancelled() -> None:
+    """Once: the request then ends as any other after a fault of ours."""
+    limits = FaultyLimiter(cancels=True)
+    flow = _flow(msgspec.structs.replace(_policies(), limits=limits))
+    flow.begin(now=0.0)
+    flow.receive(Authenticated(PRINCIPAL), now=0.0)
+    flow.receive(BodyReceived(CHAT), now=0.0)
+    with pytest.raises(Fault):
+        flow.receive(AttemptCompleted(1, None, "stop"), now=1.0)
+    assert isinstance(flow.receive(DriverFailed(), now=1.0)[-1], Finish)
+    assert (["settle", "cancel"], 0) == (limits.permits[0].ends, limits.outstanding)
+
+
 def test_a_body_is_refused_once_and_only_while_it_is_awaited() -> None:
     """What the driver says too early or too late changes nothing."""
     flow, refused = _flow(_policies()), BodyRefused(InvalidJson("no"))
@@ -110,6 +151,7 @@ def test_flows_show_where_they_stand() -> None:
     request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT)
     call = CallFlow(request, Plan(policies.routes.routes[0]), policies)
     assert repr(call) == "CallFlow(waiting, attempt 0)"
+    assert repr(LeaseWaits()) == "LeaseWaits(0, 0.25 s left)"
     assert call.next_timer() is None
     assert call.handle_timer(now=0.0) == []
     assert call.abandon(now=0.0) == []

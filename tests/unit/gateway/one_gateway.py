@@ -34,6 +34,7 @@ from tidegate.wire.dialects import DIALECTS
 
 REPLICA = ReplicaId("up/0")
 BODY = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}'
+LONG = Timeouts(5.0, 600.0, 600.0, 600.0, 3600.0)
 EPOCH_S = 1_700_000_000.0
 FlowFactory = Callable[[RequestFacts, Policies], RequestFlow]
 
@@ -176,6 +177,7 @@ class OneGateway:
         slow_verdicts: bool = False,
         leave: LeavePolicy | None = None,
         commit_after_s: float | None = None,
+        timeouts: Timeouts = LONG,
     ) -> None:
         self.upstream = Upstream()
         self.records: list[RequestRecord] = []
@@ -183,7 +185,6 @@ class OneGateway:
         self.limits = Limiter(LocalCounters())
         self._slow_verdicts = slow_verdicts
         route = Route("m", (Target(UpstreamName("up"), ModelName("m")),))
-        timeouts = Timeouts(5.0, 600.0, 600.0, 600.0, 3600.0)
         policies = Policies(
             limits=self.limits,
             routes=RouteTable((route,), ("m",)),

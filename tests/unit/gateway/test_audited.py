@@ -26,12 +26,12 @@ class Keeper:
         self.kept: list[AuditedBodies] = []
         self.asked: list[tuple[str, str]] = []
         self.aside = 0
-        self._policy = policy
+        self.answer = policy
         self._room = room
 
     def policy(self, tenant: str, route: str) -> AuditPolicy:
         self.asked.append((tenant, route))
-        return self._policy
+        return self.answer
 
     def set_aside(self, size: int) -> bool:
         if self.aside + size > self._room:
@@ -76,6 +76,22 @@ def test_a_stream_is_handed_over_as_the_client_got_it() -> None:
         )
         assert {("key", "m")} == set(keeper.asked)
         assert 0 == keeper.aside
+
+    run(story)
+
+
+@pytest.mark.parametrize(("before", "after", "kept"), [("redacted", "off", 1), ("off", "redacted", 0)])
+def test_a_reload_in_the_middle_of_a_stream_keeps_no_half(before: str, after: str, kept: int) -> None:
+    """What was decided when the response began holds to its end: all of the exchange, or nothing."""
+
+    async def story() -> None:
+        keeper = Keeper(AuditPolicy(before))
+        one, client = await begun(keeper)
+        one.upstream.answer(event("a"))
+        keeper.answer = AuditPolicy(after)
+        one.upstream.end()
+        assert [(BODY, client.text, AuditPolicy.REDACTED)] * kept == [(each.request, each.answer, each.policy) for each in keeper.kept]
+        assert (1, 0) == (len(keeper.asked), keeper.aside)
 
     run(story)
 

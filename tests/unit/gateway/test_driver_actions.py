@@ -8,6 +8,7 @@ import pytest
 from tests.unit.gateway.one_gateway import BODY, END, REPLICA, Client, OneGateway, event, run
 
 from tidegate.domain.outcome import Outcome
+from tidegate.domain.upstream import Timeouts
 from tidegate.domain.usage import Evidence
 from tidegate.gateway.stream_settings import StreamSettings
 from tidegate.policy.resilience.leave import LeavePolicy
@@ -207,5 +208,47 @@ def test_a_lost_replica_is_left_before_its_first_output() -> None:
         one.gateway.replica_lost(REPLICA, "it does not answer")
         one.upstream.end()
         assert flowing.text == event("a") + END
+
+    run(story)
+
+
+def test_a_stream_that_stalls_before_its_first_output_ends_in_time() -> None:
+    """A piece without output is no event, and the clock that begins with it is shorter than the alarm that was set before."""
+
+    async def story() -> None:
+        one, client = OneGateway(QUIET, timeouts=Timeouts(stall_s=2.0)), Client()
+        await one.call(client)
+        await asyncio.sleep(0.5)
+        one.upstream.answer()
+        await asyncio.sleep(0.1)
+        one.upstream.send(b": wait\n\n")
+        await asyncio.sleep(1.95)
+        assert not one.upstream.is_cancelled()
+        await asyncio.sleep(0.1)
+        assert one.upstream.is_cancelled()
+        client.leave()
+        (record,) = one.records
+        assert [attempt.result for attempt in record.attempts] == ["timeout_stall"]
+
+    run(story)
+
+
+def test_silence_before_the_body_is_not_a_stall() -> None:
+    """The server computes a long prompt: also for a client that reads slowly only the first token's clock runs."""
+
+    async def story() -> None:
+        one, client = OneGateway(StreamSettings(heartbeat_s=1.0), timeouts=Timeouts(stall_s=2.0), commit_after_s=0.5), Client()
+        client.slow_after = 1
+        await one.call(client)
+        one.upstream.answer()
+        await asyncio.sleep(5.0)
+        assert one.upstream.is_paused()
+        client.slow_after = None
+        client.receiver.write_resumed()
+        await asyncio.sleep(10.0)
+        assert not one.upstream.is_cancelled()
+        one.upstream.send(event("a"))
+        one.upstream.end()
+        assert [record.outcome for record in one.records] == [Outcome.OK]
 
     run(story)

@@ -63,6 +63,27 @@ def test_the_caller_s_trace_is_continued(flags: str, sampled: bool) -> None:
     assert f"00-{TRACE}-{attempt_span_id(record.span_id, 1)}-{flags}".encode() == sent
 
 
+@pytest.mark.parametrize("headers", [(), ((b"x-request-id", b"mine"), (b"traceparent", f"00-{TRACE}-{CALLER}-01".encode()))])
+def test_what_is_not_served_has_its_place_in_a_trace_too(headers: Headers) -> None:
+    """A wrong path gets the same ids as a right one, made or taken over, and its record has them."""
+
+    async def story() -> None:
+        one, client = OneGateway(QUIET), Client(path="/v1/nothing", headers=(*headers, (b"x-tidegate-color", b"red")))
+        await one.call(client)
+        (record,) = one.records
+        assert ("none", 404, "red") == (record.operation, record.status, record.color)
+        flags = "01" if headers else "00"
+        assert f"00-{record.trace_id}-{record.span_id}-{flags}".encode() == client.headers[b"traceparent"]
+        assert record.request_id.encode() == client.headers[b"x-request-id"]
+        assert (record.sampled, record.parent_span_id) == ((True, CALLER) if headers else (False, ""))
+        if headers:
+            assert ("mine", TRACE) == (record.request_id, record.trace_id)
+        else:
+            assert (28, 32) == (len(record.request_id), len(record.trace_id))
+
+    run(story)
+
+
 @pytest.mark.parametrize(("threshold", "flags"), [(NO_SHARE, "00"), (share_threshold(1.0), "01")])
 def test_a_trace_that_begins_here_is_sampled_where_it_is_in_the_share(threshold: str, flags: str) -> None:
     """Without a caller, or with one that cannot be read."""

@@ -86,7 +86,7 @@ def test_much_is_learned_at_first_and_little_then() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bounds the oldest go: ratios by their last observation, sources by their first."""
+    """Beyond the bounds the oldest go: ratios by their last observation, sources by when they were last asked for."""
     monkeypatch.setattr(coefficients, "MAX_COEFFICIENTS", 4)
     monkeypatch.setattr(coefficients, "MAX_SOURCES", 2)
     learned = Coefficients()
@@ -99,3 +99,13 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learned.estimate(TenantId("c"), "r", expected).learned_from > 0
     assert repr(learned) == "Coefficients(4 ratios, 2 sources)"
     assert repr(Ratio(1.5)) == "Ratio(1.500, observed=0)"
+
+
+def test_a_busy_route_is_not_forgotten_for_quiet_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose requests come all the time keeps its place, and is not learned from twice as often because others come and go."""
+    monkeypatch.setattr(coefficients, "MAX_SOURCES", 2)
+    learned = Coefficients()
+    assert learned.is_due(TENANT, "busy", now=0.0)
+    for number in range(8):
+        learned.is_due(TENANT, f"quiet-{number}", now=0.1)
+        assert not learned.is_due(TENANT, "busy", now=0.1)

@@ -58,6 +58,13 @@ def test_invented_operations_become_other() -> None:
     assert tally.statistics().requests == (RequestTally("other", "none", "none", "ok", 1),)
 
 
+def test_what_asked_for_nothing_is_no_invented_operation() -> None:
+    """An unknown path has a label of its own."""
+    tally = RecordTally()
+    tally.record(msgspec.structs.replace(PLAIN, operation="none", route="", upstream="", outcome=Outcome.REJECTED_INVALID))
+    assert tally.statistics().requests == (RequestTally("none", "none", "none", "rejected_invalid", 1),)
+
+
 def test_configured_labels_are_kept_apart() -> None:
     """Routes, upstreams and outcomes of the configuration have their own series."""
     tally = RecordTally(routes=["qwen*"], upstreams=["vllm"])

@@ -1,7 +1,7 @@
 """Counts finished requests for the metrics, in bounded memory.
 
 Every label value comes from the configuration or from an enum of ours; anything else is counted as `other`, an empty one as `none`
-(no route or upstream was reached). So a client that invents model names adds no series. The counts only grow.
+(no route or upstream was reached, no operation asked for). So a client that invents model names adds no series. The counts only grow.
 Of the latest observation of each bucket of a time it keeps the trace id: one for a bucket, whatever traffic does.
 Called on the request path: one dictionary look-up and a few additions per record.
 """
@@ -124,7 +124,7 @@ class RecordTally:
         self._routes: dict[str, _RouteCell] = {}
         self._known_routes: set[str] = set()
         self._known_upstreams: set[str] = set()
-        self._known_operations = frozenset(str(operation) for operation in Operation)
+        self._known_operations = frozenset((NONE, *map(str, Operation)))
         self._known_outcomes = frozenset(str(outcome) for outcome in Outcome)
         self.allow(routes=routes, upstreams=upstreams)
 

@@ -26,7 +26,7 @@ from tidegate.policy.metering.estimate import DEFAULT_COMPLETION_TOKENS
 MAX_COEFFICIENTS: Final = 8_192
 """About 2 MB. The one that was not observed for longest goes, and begins again at its default."""
 MAX_SOURCES: Final = 4_096
-"""Tenants' routes of which it is known how many requests were learned from."""
+"""Tenants' routes of which it is known how many requests were learned from. The one that was not asked for longest goes."""
 
 _ALPHA: Final = {ContentType.HTML: 1.42, ContentType.SCAN: 2.2}
 _HOT: Final = 0.8
@@ -189,11 +189,14 @@ class Coefficients:
 
     def is_due(self, tenant: TenantId, route: str, *, now: float) -> bool:
         """Tell whether to learn from a finished request: the first of a tenant and route in quick succession, then one every few."""
-        source = self._sources.get((tenant, route))
+        key = (tenant, route)
+        source = self._sources.get(key)
         if source is None:
             if len(self._sources) >= MAX_SOURCES:
                 self._sources.popitem(last=False)
-            source = self._sources[(tenant, route)] = _Source(now)
+            source = self._sources[key] = _Source(now)
+        else:
+            self._sources.move_to_end(key)
         if now < source.due_at:
             return False
         source.learned += 1
