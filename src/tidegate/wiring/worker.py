@@ -224,7 +224,7 @@ class LiveWorker:
             forecast=forecast_of(configuration.reserve, before=before.forecast if before is not None else None),
         )
         audit = audit_settings(configuration)
-        tokens = await token_keys(configuration)
+        tokens = await token_keys(configuration, before=self._active.tokens if self._active is not None else None)
         counter = self._count_service(configuration, table)
         authenticator = CachedAuthenticator(keys=self._keys, wall_clock=wall_clock, tokens=tokens, limits=limits_resolver(configuration))
         services = Services(
