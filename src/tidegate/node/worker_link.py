@@ -20,7 +20,7 @@ from tidegate.node import control
 STATISTICS_S = 2.0
 """A worker answers between two chunks; one that does not is stuck or starved, and the last figures are used."""
 PREPARE_S = 15.0
-"""Reading files and building pools; generous, because a slow disk must not make a reload impossible."""
+"""Reading files, building pools, and 5 s at most for issuers of tokens; generous: a slow disk must not make a reload impossible."""
 COMMIT_S = 5.0
 """Swapping a reference."""
 
