@@ -235,7 +235,7 @@ class LiveWorker:
             recorder=self,
             auditor=self._bodies if audit.rules.keep_something else None,
             wall_clock=wall_clock,
-            streams=stream_settings(configuration.streams),
+            streams=stream_settings(configuration),
             leases=self._shared_limits.keeper,
             costs=self._books.keeper if self._books is not None else None,
             calibration=Calibration(self._coefficients, counter, lambda: self.gateway.tasks, self._estimate_errors.observe),
