@@ -42,7 +42,7 @@ class Companion:
         self._environment = dict(environment or {})
         self._restarts = Restarts(policy)
         self._process: asyncio.subprocess.Process | None = None
-        self._killed = False
+        self._killed = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"Companion({self._name}, running={self._process is not None}, restarts={self._restarts.count})"
@@ -53,10 +53,10 @@ class Companion:
     async def run(self) -> None:
         """Keep it running; ends only by cancellation or `kill`, and then the process is gone."""
         loop = asyncio.get_running_loop()
-        while not self._killed:
+        while not self._killed.is_set():
             began = loop.time()
             reason = await self._one_life()
-            if self._killed:
+            if self._killed.is_set():
                 return
             now = loop.time()
             pause_s = self._restarts.died(lived_s=now - began, now=now)
@@ -69,7 +69,7 @@ class Companion:
 
     def kill(self) -> None:
         """End the process at once, and start no other; for a forced stop."""
-        self._killed = True
+        self._killed.set()
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
@@ -85,7 +85,7 @@ class Companion:
         except OSError as error:
             return f"could not be started ({error})"
         self._process = process
-        if self._killed:  # told to end while it was being started
+        if self._killed.is_set():  # told to end while it was being started
             self.kill()
         try:
             return how_it_ended(await process.wait())
