@@ -42,7 +42,7 @@ from tidegate.gateway.authenticate import CachedAuthenticator
 from tidegate.gateway.calibration import Calibration
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
-from tidegate.http.client import PoolSettings, UpstreamPool, fetch
+from tidegate.http.client import UpstreamPool, fetch
 from tidegate.http.client_request import OWNED
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.coefficients import Coefficients
@@ -54,13 +54,13 @@ from tidegate.ports import Application, UpstreamRequest
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.trace_context import share_threshold
 from tidegate.wiring.books import WorkerBooks, worker_books
+from tidegate.wiring.engine_client import EngineClient
 from tidegate.wiring.health import Lookout, WatchPlan, watch_plan
 from tidegate.wiring.leases import WorkerLimits, worker_limits
 from tidegate.wiring.limits import limit_rules_of, rule_counters
 from tidegate.wiring.parts import (
     LOCAL_REPLICA,
     TokenKeys,
-    bearer,
     class_levels,
     classes_of,
     degradation_of,
@@ -140,7 +140,7 @@ class LiveWorker:
         self._watcher = KeyWatcher(state_directory / KEYS_FILE, loop=asyncio.get_running_loop(), on_snapshot=self._adopt_keys)
         self._drained: tuple[str, ...] = ()
         self._engine: EngineState | None = None
-        self._engine_pool: UpstreamPool | None = None
+        self._engine_client = EngineClient()
         self._gateway: Gateway | None = None
         self._lookout: Lookout | None = None
         self._active: Prepared | None = None
@@ -200,6 +200,8 @@ class LiveWorker:
             )
             for replica, section, _ in members
         }
+        if configuration.local_engine.enabled:
+            endpoints[LOCAL_REPLICA] = UpstreamEndpoint(self._engine_client, DIALECTS["llamacpp"], b"", continues_trace=True)
         routes = tuple(route_of(section) for section in configuration.routes)
         table = RouteTable(routes, listed_models(configuration))
         policies = Policies(
@@ -266,19 +268,11 @@ class LiveWorker:
 
     def set_engine(self, state: EngineState) -> None:
         """Follow the local engine's life: a new process has a new address and key."""
-        moved = self._engine is None or (state.base_url, state.api_key) != (self._engine.base_url, self._engine.api_key)
         self._engine = state
         active = self._active
         if active is None or not active.configuration.local_engine.enabled:
             return
-        if state.base_url is not None and (moved or self._engine_pool is None):
-            if self._engine_pool is not None:
-                self.gateway.tasks.start(self._engine_pool.aclose())
-            self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url))
-        if self._engine_pool is not None:
-            lines = field_lines(bearer(state.api_key), OWNED)
-            endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], lines, continues_trace=True)
-            self.gateway.services.endpoints[LOCAL_REPLICA] = endpoint
+        self._engine_client.follow(state)
         ready = state.phase is EnginePhase.READY
         present = state.phase not in (EnginePhase.FAILED, EnginePhase.STOPPED)
         self.gateway.services.policies.fleet.mark(LOCAL_REPLICA, present=present, warm=ready, last_error=state.last_error)
@@ -374,8 +368,7 @@ class LiveWorker:
             await self._books.journal.aclose()
         if self._active is not None:
             await _close(self._active)
-        if self._engine_pool is not None:
-            await self._engine_pool.aclose()
+        await self._engine_client.aclose()
         await asyncio.gather(*(peer.aclose() for peer in self._peers.values()))
         if self._counter is not None:
             await self._counter.aclose()
@@ -399,12 +392,12 @@ class LiveWorker:
     async def _ask_engine(self, path: str, body: bytes, deadline_s: float) -> tuple[int, bytes]:
         """POST to the engine for the token counter."""
         state = self._engine
-        if state is None or state.phase is not EnginePhase.READY or self._engine_pool is None or state.base_url is None:
+        if state is None or state.phase is not EnginePhase.READY or state.base_url is None:
             raise ConnectionRefusedError("the local engine is not ready")
         prefix = urlsplit(state.base_url).path
         relative = path.removeprefix(prefix) if path.startswith(f"{prefix}/") else f"/..{path}"
-        request = UpstreamRequest("POST", relative, (_JSON, *bearer(state.api_key)), body)
-        answer = await fetch(self._engine_pool, request, deadline_s=deadline_s, max_bytes=_COUNT_ANSWER_BYTES)
+        request = UpstreamRequest("POST", relative, (_JSON,), body)
+        answer = await fetch(self._engine_client, request, deadline_s=deadline_s, max_bytes=_COUNT_ANSWER_BYTES)
         return answer.status, answer.body
 
     def _upstream_statistics(self, fleet: Fleet, now: float) -> tuple[UpstreamStatistics, ...]:
@@ -413,7 +406,7 @@ class LiveWorker:
             for status in statuses:
                 pool = self._active.pools.get(status.replica) if self._active is not None else None
                 if status.replica == LOCAL_REPLICA:
-                    pool = self._engine_pool
+                    pool = self._engine_client.pool
                 if pool is not None:
                     pool_levels, pool_counters = figures("", pool.statistics(), levels=_POOL_LEVELS)
                     _add(levels, pool_levels)
