@@ -14,4 +14,4 @@ class StreamSettings(msgspec.Struct, frozen=True):
     resume_buffer_bytes: int = 1_048_576
     resume_total_bytes: int = 67_108_864
     peer_silence_s: float = 60.0
-    """Longest silence of a stream that its own clocks allow, in any configuration of this kind: see `gateway.peer_relay`."""
+    """Longest silence that heartbeats and the clocks of upstreams allow a stream: see `gateway.peer_relay`."""
