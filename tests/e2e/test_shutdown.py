@@ -206,6 +206,8 @@ def test_a_second_signal_ends_at_once(upstream: ThreadedUpstream) -> None:
         assert asyncio.run(main()) < 2.0
         with pytest.raises(AssertionError, match="exit code 1"):
             process.stop()
+        assert "node.stopped interrupted=4" in process.log()
+        assert "is started again" not in process.log()
 
 
 @pytest.mark.soak

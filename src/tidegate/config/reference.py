@@ -146,9 +146,14 @@ def _environment() -> str:
 def _fixed() -> str:
     rows = "".join(f"* `{'.'.join(path)}`: {reason}\n" for path, reason in FIXED)
     return (
-        "# Reload\n\nSend the process `SIGHUP`. The file is loaded and checked as a whole; with any error, nothing changes and the old\n"
-        "configuration goes on. Requests that are running keep what they began with. These settings need a restart, and a reload that\n"
-        "changes one of them is refused:\n\n"
+        "# Reload\n\nSend the node's first process `SIGHUP`; its number is in the file `lock` of the state directory, and in the log as\n"
+        "`pid` of `node.listening`:\n\n"
+        "```sh\nkill -HUP $(cat .tidegate/lock)\n```\n\n"
+        "Only this process reloads: workers ignore the signal, the node's other processes end by it and are started again, and `make`\n"
+        "does not pass it on, so one sent to the process of `make up` itself is lost.\n"
+        "The log says what came of it: `configuration.reloaded`, or `configuration.reload_refused` with the reason.\n\n"
+        "The file is loaded and checked as a whole; with any error, nothing changes and the old configuration goes on. Requests that are\n"
+        "running keep what they began with. These settings need a restart, and a reload that changes one of them is refused:\n\n"
         f"{rows}"
     )
 

@@ -166,7 +166,8 @@ class Resumption:
             self._owner.streams.missed += 1
             self.refuse(_not_found(self._point, self._services.streams.resume_window_s))
         else:
-            self._relay = PeerRelay(self, peer, asyncio.get_running_loop().call_later)
+            silence_s = self._services.streams.peer_silence_s
+            self._relay = PeerRelay(self, peer, asyncio.get_running_loop().call_later, silence_s=silence_s)
 
     def refuse(self, error: TidegateError) -> None:
         """Answer with an error, and record that."""

@@ -28,7 +28,6 @@ class UpstreamEndpoint(msgspec.Struct, frozen=True):
 class Services(msgspec.Struct, frozen=True):
     policies: Policies
     endpoints: dict[ReplicaId, UpstreamEndpoint]
-    """The local engine's is put in anew whenever its process is."""
     authenticator: Authenticator
     counter: TokenCounter
     recorder: Recorder

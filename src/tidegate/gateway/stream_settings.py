@@ -13,3 +13,5 @@ class StreamSettings(msgspec.Struct, frozen=True):
     resume_window_s: float = 30.0
     resume_buffer_bytes: int = 1_048_576
     resume_total_bytes: int = 67_108_864
+    peer_silence_s: float = 60.0
+    """Longest silence that heartbeats and the clocks of upstreams allow a stream: see `gateway.peer_relay`."""

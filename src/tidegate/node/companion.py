@@ -31,7 +31,7 @@ class CompanionStatistics(msgspec.Struct, frozen=True):
 
 
 class Companion:
-    """One child process, from `run` until that is cancelled."""
+    """One child process, from `run` until that is cancelled, or until `kill`."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, policy: RestartPolicy = POLICY, environment: Mapping[str, str] | None = None
@@ -42,6 +42,7 @@ class Companion:
         self._environment = dict(environment or {})
         self._restarts = Restarts(policy)
         self._process: asyncio.subprocess.Process | None = None
+        self._killed = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"Companion({self._name}, running={self._process is not None}, restarts={self._restarts.count})"
@@ -50,11 +51,13 @@ class Companion:
         return CompanionStatistics(running=self._process is not None, restarts=self._restarts.count)
 
     async def run(self) -> None:
-        """Keep it running; ends only by cancellation, and then the process is gone."""
+        """Keep it running; ends only by cancellation or `kill`, and then the process is gone."""
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._killed.is_set():
             began = loop.time()
             reason = await self._one_life()
+            if self._killed.is_set():
+                return
             now = loop.time()
             pause_s = self._restarts.died(lived_s=now - began, now=now)
             _LOG.warning("%s.exited %s; it is started again", self._name, reason)
@@ -65,7 +68,8 @@ class Companion:
         self._environment = dict(environment)
 
     def kill(self) -> None:
-        """End the process at once; for a forced stop."""
+        """End the process at once, and start no other; for a forced stop."""
+        self._killed.set()
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
@@ -81,6 +85,8 @@ class Companion:
         except OSError as error:
             return f"could not be started ({error})"
         self._process = process
+        if self._killed.is_set():  # told to end while it was being started
+            self.kill()
         try:
             return how_it_ended(await process.wait())
         finally:

@@ -14,7 +14,7 @@ from tidegate.adapters.metrics.figures import figures
 from tidegate.config.schema import Configuration
 from tidegate.http.server import HttpServer, ServerLimits, tls_context
 from tidegate.node.descriptors import allow_files, shortage, wanted_files
-from tidegate.node.worker import Worker
+from tidegate.node.worker import Served
 
 LEVELS = ("connections", "exchanges", "buffered_bytes")
 """Fields of `ServerStatistics` that tell of one moment; all others are counted since the start."""
@@ -57,7 +57,7 @@ class ApiServer:
         return figures("server", self._server.statistics(), levels=LEVELS)
 
 
-async def listen(worker: Worker, configuration: Configuration, listener: socket.socket) -> ApiServer:
+async def listen(worker: Served, configuration: Configuration, listener: socket.socket) -> ApiServer:
     """Serve the worker's application; `ConfigurationError` when the certificate cannot be used."""
     section = configuration.server
     context = tls_context(Path(section.tls.certificate), Path(section.tls.key)) if section.tls is not None else None

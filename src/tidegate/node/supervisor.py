@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import signal
 import socket
@@ -44,13 +45,15 @@ from tidegate.node.recorder_link import RECORDER_COMMAND, RecorderLink
 from tidegate.node.recorder_settings import is_recorder_wanted
 from tidegate.node.sampling_plan import sampling_plan
 from tidegate.node.state_directory import Endpoints, forget_endpoints, held, make_private, write_endpoints
-from tidegate.node.worker_link import WORKER_COMMAND
+from tidegate.node.worker_link import RUNNING, WORKER_COMMAND
 from tidegate.node.worker_pool import WorkerPool, WorkerSlot
 
 REFRESH_S = 2.0
 """How old the figures of a worker that dies may be: what it counted since is lost from the metrics (not from the records)."""
 START_S = 60.0
 """For all workers to accept connections; a worker imports for well under a second."""
+LAST_COUNT_S = 0.3
+"""For workers to say how many requests run when the node ends; one that does not answer counts by its last report."""
 
 _LONGER_NAME = len("worker-255.sock") - len("counting.sock")
 
@@ -88,7 +91,7 @@ class Supervisor:
         self._phase = NodePhase.STARTING
         self._reloads = ReloadSnapshot()
         self._stopping = asyncio.Event()
-        self._forced = False
+        self._forced = asyncio.Event()
         self._failure: TidegateError | None = None
         self._reload_wanted = asyncio.Event()
         self._engine_changed = asyncio.Event()
@@ -131,18 +134,13 @@ class Supervisor:
         if self._failure is not None:
             _LOG.error("node.failed %s", self._failure.message)
             return Exit.USAGE if isinstance(self._failure, ConfigurationError) else Exit.FAILED
-        return Exit.FAILED if self._forced else Exit.OK
+        return Exit.FAILED if self._forced.is_set() else Exit.OK
 
     def stop(self) -> None:
         """End in order; called a second time, at once."""
-        if self._stopping.is_set() and not self._forced:
-            self._forced = True
+        if self._stopping.is_set() and not self._forced.is_set():
             _LOG.warning("node.stop_forced running requests are cut")
-            if self._pool is not None:
-                self._pool.kill()
-            for companion in (self._counting, self._ledger, self._recorder):
-                if companion is not None:
-                    companion.kill()
+            self._forced.set()
         self._stopping.set()
 
     def reload(self) -> None:
@@ -212,6 +210,7 @@ class Supervisor:
                 tasks.create_task(self._refresh_statistics(pool), name="statistics"),
                 tasks.create_task(self._pass_on_engine_changes(pool), name="engine-changes"),
                 tasks.create_task(self._reload_when_wanted(pool), name="reloads"),
+                tasks.create_task(self._kill_when_forced(pool), name="forced-end"),
             ]
             try:
                 await self._start_engine()
@@ -245,19 +244,35 @@ class Supervisor:
         self._phase = NodePhase.RUNNING
         self._api_url = endpoints.api
         await asyncio.to_thread(write_endpoints, self._state_directory, endpoints)
-        _LOG.info("node.listening api=%s admin=%s workers=%d", endpoints.api, endpoints.admin, len(pool.slots))
+        _LOG.info("node.listening api=%s admin=%s workers=%d pid=%d", endpoints.api, endpoints.admin, len(pool.slots), os.getpid())
         if self._options.on_listening is not None:
             self._options.on_listening(endpoints)
 
     async def _end(self, pool: WorkerPool, listeners: Sequence[socket.socket]) -> None:
         self._phase = NodePhase.DRAINING
         timeout_s = self._configuration.server.drain_timeout_s
-        _LOG.info("node.stopping drain_timeout_s=%g", timeout_s)
+        running = await self._count_running(pool)
+        hint = " waits for them; a second signal stops at once" if running else ""
+        _LOG.info("node.stopping requests_running=%d drain_timeout_s=%g%s", running, timeout_s, hint)
         sockets.close_all(listeners)  # the workers hold the last references: connections are refused as soon as they stop accepting
         interrupted = await pool.drain(timeout_s)
         if self._engine is not None:
             await self._engine.aclose()
         _LOG.info("node.stopped interrupted=%d", interrupted)
+
+    async def _kill_when_forced(self, pool: WorkerPool) -> None:
+        await self._forced.wait()
+        await self._count_running(pool)  # they are what is cut
+        pool.kill()
+        for companion in (self._counting, self._ledger, self._recorder):
+            if companion is not None:
+                companion.kill()
+
+    async def _count_running(self, pool: WorkerPool) -> int:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_COUNT_S):
+                await pool.refresh()
+        return int(pool.statistics().levels.get(RUNNING, 0.0))
 
     async def _keep(self, slot: WorkerSlot) -> None:
         try:

@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import uvloop
 from msgspec.structs import replace
@@ -48,9 +48,12 @@ SWITCH_INTERVAL_S = 0.00005
 
 _LOG = logging.getLogger("tidegate.node.worker")
 
+Prepared = TypeVar("Prepared")
+"""A configuration made ready: its type is the data plane's own affair."""
 
-class Worker(Protocol):
-    """What `tidegate.wiring.worker.open_worker` gives: one process's data plane."""
+
+class Served(Protocol):
+    """What a worker's HTTP server serves."""
 
     @property
     def application(self) -> Application: ...
@@ -63,11 +66,15 @@ class Worker(Protocol):
     def outbox(self) -> Outbox:
         """Of the worker's loop: what its pools write waits in it too."""
 
-    async def prepare(self, configuration: Configuration) -> Any:
+
+class Worker(Served, Protocol[Prepared]):
+    """What `tidegate.wiring.worker.open_worker` gives: one process's data plane."""
+
+    async def prepare(self, configuration: Configuration) -> Prepared:
         """Build everything for a configuration without using it; `ConfigurationError` when it cannot be."""
 
-    def commit(self, prepared: Any) -> None:
-        """Use what `prepare` gave (its type is the worker's own affair) for requests to come. Must not fail."""
+    def commit(self, prepared: Prepared) -> None:
+        """Use what `prepare` gave for requests to come. Must not fail."""
 
     def set_engine(self, state: EngineState) -> None: ...
     def drain_replicas(self, names: Collection[str]) -> None:
@@ -87,7 +94,7 @@ class Worker(Protocol):
         """Flush records and close pools."""
 
 
-class OpenWorker(Protocol):
+class OpenWorker(Protocol[Prepared]):
     """The signature of `tidegate.wiring.worker.open_worker`."""
 
     async def __call__(
@@ -102,7 +109,7 @@ class OpenWorker(Protocol):
         counter_socket: Path | None,
         log_format: LogFormat = LogFormat.LOGFMT,
         ledger_socket: Path | None = None,
-    ) -> Worker: ...
+    ) -> Worker[Prepared]: ...
 
 
 class Listening(Protocol):
@@ -123,20 +130,24 @@ class Listening(Protocol):
 class Listen(Protocol):
     """Opens the HTTP server on a bound socket."""
 
-    async def __call__(self, worker: Worker, configuration: Configuration, listener: socket.socket) -> Listening: ...
+    async def __call__(self, worker: Served, configuration: Configuration, listener: socket.socket) -> Listening: ...
 
 
-class WorkerProcess:
+class WorkerProcess(Generic[Prepared]):
     """The life of one worker after its first message. `run` returns the exit code."""
 
-    def __init__(self, channel: control.Channel[control.ToWorker], worker: Worker, server: Listening, *, drain_timeout_s: float) -> None:
+    def __init__(
+        self, channel: control.Channel[control.ToWorker], worker: Worker[Prepared], server: Listening, *, drain_timeout_s: float
+    ) -> None:
         self._channel = channel
         self._worker = worker
         self._server = server
         self._drain_timeout_s = drain_timeout_s
         self._stopping = asyncio.Event()
         self._orphaned = asyncio.Event()
-        self._prepared: tuple[Configuration, object] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        """At most one: the supervisor's next word about a reload ends it."""
+        self._prepared: tuple[Configuration, Prepared] | None = None
 
     def stop(self) -> None:
         """Begin to end in order; safe to repeat."""
@@ -149,6 +160,7 @@ class WorkerProcess:
             await self._stopping.wait()
             interrupted = await self._drain()
             conversation.cancel()
+        await self._forget_prepared()
         await self._say_goodbye(interrupted)
         return Exit.OK
 
@@ -173,12 +185,13 @@ class WorkerProcess:
             case control.DrainReplicas(names):
                 self._worker.drain_replicas(names)
             case control.PrepareReload(request, configuration):
-                await self._prepare(request, configuration)
+                await self._forget_prepared()
+                self._preparing = asyncio.create_task(self._prepare(request, configuration), name="prepare")
             case control.CommitReload(request):
                 self._commit()
                 await self._channel.send(control.ReloadCommitted(request))
             case control.AbortReload():
-                self._prepared = None
+                await self._forget_prepared()
             case control.Drain(timeout_s):
                 self._drain_timeout_s = timeout_s
                 self.stop()
@@ -186,12 +199,26 @@ class WorkerProcess:
                 raise control.ControlError("A worker is started once; the supervisor sent a second Start.")
 
     async def _prepare(self, request: int, configuration: Configuration) -> None:
+        """Make a configuration ready, which may wait for others, and say so; whatever goes wrong, this worker goes on as it was."""
+        answer: control.FromWorker = control.ReloadPrepared(request)
         try:
             self._prepared = (configuration, await self._worker.prepare(configuration))
         except TidegateError as error:
-            await self._channel.send(control.ReloadRefused(request, error.message))
-        else:
-            await self._channel.send(control.ReloadPrepared(request))
+            answer = control.ReloadRefused(request, error.message)
+        except Exception as fault:  # noqa: BLE001  the outermost frame of the task: a reload must not end what runs
+            _LOG.exception("worker.prepare_failed")
+            answer = control.ReloadRefused(request, f"A worker could not prepare the configuration: {fault!r}. Its log line says where.")
+        try:
+            await self._channel.send(answer)
+        except control.ControlError as error:  # the conversation notices too when the supervisor is gone
+            _LOG.warning("worker.answer_lost %s", error)
+
+    async def _forget_prepared(self) -> None:
+        preparing, self._preparing, self._prepared = self._preparing, None, None
+        if preparing is not None:
+            preparing.cancel()
+            await asyncio.wait([preparing])
+            self._prepared = None
 
     def _commit(self) -> None:
         if self._prepared is None:
@@ -251,7 +278,7 @@ async def serve(
     channel: control.Channel[control.ToWorker],
     listener: socket.socket,
     *,
-    open_worker: OpenWorker,
+    open_worker: OpenWorker[Prepared],
     listen: Listen,
     on_start: Callable[[control.Start], None],
 ) -> int:
@@ -294,7 +321,7 @@ async def serve(
     return await process.run()
 
 
-async def _run(listener_fd: int, control_fd: int, open_worker: OpenWorker, listen: Listen) -> int:
+async def _run(listener_fd: int, control_fd: int, open_worker: OpenWorker[Prepared], listen: Listen) -> int:
     channel = await control.worker_channel(socket.socket(fileno=control_fd))
     try:
         listener = socket.socket(fileno=listener_fd)
@@ -311,7 +338,7 @@ def _settle_in(start: control.Start) -> None:
         _LOG.warning("worker.few_files %s", lacking)
 
 
-def run(arguments: Sequence[str], *, open_worker: OpenWorker, listen: Listen) -> int:
+def run(arguments: Sequence[str], *, open_worker: OpenWorker[Prepared], listen: Listen) -> int:
     """Be a worker process with these parts; give the exit code."""
     parser = argparse.ArgumentParser(prog="tidegate.node.worker", description="Started by `tidegate serve`; not for the command line.")
     parser.add_argument("--listener", type=int, required=True)

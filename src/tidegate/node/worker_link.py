@@ -20,9 +20,12 @@ from tidegate.node import control
 STATISTICS_S = 2.0
 """A worker answers between two chunks; one that does not is stuck or starved, and the last figures are used."""
 PREPARE_S = 15.0
-"""Reading files and building pools; generous, because a slow disk must not make a reload impossible."""
+"""Reading files, building pools, and 5 s at most for issuers of tokens; generous: a slow disk must not make a reload impossible."""
 COMMIT_S = 5.0
 """Swapping a reference."""
+
+RUNNING = "gateway.requests_running"
+"""The level that tells how many requests a worker has under way."""
 
 WORKER_COMMAND = (sys.executable, "-m", "tidegate.node.worker")
 
@@ -73,6 +76,11 @@ class WorkerLink:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def cut(self) -> int:
+        """How many requests ended with the process: those it interrupted, or, if it did not end in order, those of its last report."""
+        return self.interrupted if self.said_goodbye else int(self.statistics.levels.get(RUNNING, 0.0))
 
     async def send(self, message: control.ToWorker) -> None:
         await self._channel.send(message)

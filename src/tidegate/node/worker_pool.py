@@ -97,7 +97,7 @@ class WorkerSlot:
             self.ended.set()
 
     async def drain(self, timeout_s: float) -> int:
-        """End the worker in order; give how many requests had to be interrupted. Killed when it takes too long."""
+        """End the worker in order; give how many requests had to be interrupted or were cut. Killed when it takes too long."""
         self._stopping.set()
         self.phase = WorkerPhase.DRAINING
         link = self.link
@@ -113,7 +113,7 @@ class WorkerSlot:
             _LOG.error("worker.drain_timed_out index=%d; it is killed", self.index)
             self.kill()
             await self.ended.wait()
-        return link.interrupted if link is not None else 0
+        return link.cut if link is not None else 0
 
     def kill(self) -> None:
         """End the worker at once."""
@@ -185,8 +185,7 @@ class WorkerSlot:
 
 def _lost_with(link: WorkerLink) -> WorkerStatistics:
     """Count what ran in a worker that died: those requests were cut, and their records went with them. By its last report."""
-    running = 0.0 if link.said_goodbye else link.statistics.levels.get("gateway.requests_running", 0.0)
-    return WorkerStatistics(counters={"workers.requests_lost": running})
+    return WorkerStatistics(counters={"workers.requests_lost": 0.0 if link.said_goodbye else float(link.cut)})
 
 
 class WorkerPool:

@@ -54,13 +54,18 @@ class TokenKeys(TokenVerifier, Protocol):
     async def close(self) -> None: ...
 
 
-async def token_keys(configuration: Configuration) -> TokenKeys | None:
+async def token_keys(configuration: Configuration, *, before: TokenKeys | None = None) -> TokenKeys | None:
+    """Give the verifier of tokens, if there are issuers, with their keys fetched; where that fails, with those known `before`."""
     if not configuration.jwt:
         return None
     from tidegate.adapters.jwt.verifier import JwtVerifier  # imported only where JWT is configured: it brings cryptography
 
-    verifier = JwtVerifier(configuration.jwt, fetch=fetch_key_set)
-    await verifier.warm_up(now=asyncio.get_running_loop().time())
+    verifier = JwtVerifier(configuration.jwt, fetch=fetch_key_set, before=before if isinstance(before, JwtVerifier) else None)
+    try:
+        await verifier.warm_up(now=asyncio.get_running_loop().time())
+    except BaseException:  # also when nobody wants it any more
+        await verifier.close()
+        raise
     return verifier
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.adapters.metrics.figures import figures
-from tidegate.config.schema import Configuration, LeaveName
-from tidegate.config.schema_resilience import StreamsSection
+from tidegate.config.schema import Configuration, LeaveName, TimeoutsSection
 from tidegate.domain.units import UpstreamName
 from tidegate.gateway.statistics import StreamStatistics
 from tidegate.gateway.stream_settings import StreamSettings
@@ -14,13 +13,16 @@ from tidegate.http.client_local import LocalClient
 from tidegate.policy.resilience.leave import LeavePolicy
 
 
-def stream_settings(section: StreamsSection) -> StreamSettings:
+def stream_settings(configuration: Configuration) -> StreamSettings:
+    section = configuration.streams
+    clocks = [upstream.timeouts for upstream in configuration.upstreams.values()] or [TimeoutsSection()]
     return StreamSettings(
         heartbeat_s=section.heartbeat_s,
         resumable=section.resumable,
         resume_window_s=section.resume_window_s,
         resume_buffer_bytes=section.resume_buffer_bytes,
         resume_total_bytes=section.resume_total_bytes,
+        peer_silence_s=max(section.heartbeat_s or 0.0, *(pause for each in clocks for pause in (each.first_token_s, each.stall_s))),
     )
 
 

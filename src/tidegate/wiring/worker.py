@@ -14,18 +14,15 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-import msgspec
-
 from tidegate.adapters.counting.client import ProcessTokenCounter
 from tidegate.adapters.counting.service import ENGINE, TokenCountService
 from tidegate.adapters.engine.settings import EnginePhase, EngineState
 from tidegate.adapters.keys.snapshot import KeySnapshot
 from tidegate.adapters.keys.watcher import KeyWatcher
 from tidegate.adapters.metrics.estimate_errors import EstimateErrors
-from tidegate.adapters.metrics.figures import figures
 from tidegate.adapters.metrics.tally import RecordTally
-from tidegate.adapters.records.audit import AuditSettings, BodyRecorder
-from tidegate.adapters.records.jsonl import JsonLinesRecorder, RecorderState
+from tidegate.adapters.records.audit import BodyRecorder
+from tidegate.adapters.records.jsonl import JsonLinesRecorder
 from tidegate.adapters.records.lines import LogFormat
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.config.environment import LOCAL
@@ -33,16 +30,15 @@ from tidegate.config.schema import Configuration
 from tidegate.domain.books import INCARNATION_CHARS
 from tidegate.domain.header_lines import field_lines
 from tidegate.domain.record import RequestRecord
-from tidegate.domain.statistics import LimitLevel, UpstreamStatistics, WorkerStatistics
-from tidegate.domain.units import ModelName, ReplicaId, UpstreamName
-from tidegate.domain.upstream import ReplicaPhase, ReplicaStatus
+from tidegate.domain.statistics import LimitLevel, WorkerStatistics
+from tidegate.domain.units import ModelName
 from tidegate.errors import ConfigurationError
 from tidegate.flow.facts import Policies
 from tidegate.gateway.authenticate import CachedAuthenticator
 from tidegate.gateway.calibration import Calibration
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.services import Services, UpstreamEndpoint
-from tidegate.http.client import PoolSettings, UpstreamPool, fetch
+from tidegate.http.client import fetch
 from tidegate.http.client_request import OWNED
 from tidegate.http.outbox import Outbox
 from tidegate.policy.caching.off import look_up
@@ -55,14 +51,12 @@ from tidegate.ports import Application, UpstreamRequest
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.trace_context import share_threshold
 from tidegate.wiring.books import WorkerBooks, worker_books
-from tidegate.wiring.health import Lookout, WatchPlan, watch_plan
+from tidegate.wiring.engine_client import EngineClient
+from tidegate.wiring.health import Lookout, watch_plan
 from tidegate.wiring.leases import WorkerLimits, worker_limits
-from tidegate.wiring.limits import limit_rules_of, rule_counters
+from tidegate.wiring.limits import limit_rules_of
 from tidegate.wiring.parts import (
     LOCAL_REPLICA,
-    TokenKeys,
-    bearer,
-    class_levels,
     classes_of,
     degradation_of,
     fleet_pools,
@@ -76,38 +70,22 @@ from tidegate.wiring.parts import (
     route_of,
     router_of,
     token_keys,
-    upstream_detail,
-    upstream_figures,
     upstream_headers,
 )
+from tidegate.wiring.prepared import Prepared
 from tidegate.wiring.prices import pricing_of, unbilled_colors
-from tidegate.wiring.records import audit_figures, audit_settings, body_recorder, request_recorder
-from tidegate.wiring.reserve import forecast_figures, forecast_of
-from tidegate.wiring.streams import leave_policies, other_workers, peer_socket, stream_figures, stream_settings
+from tidegate.wiring.records import audit_settings, body_recorder, request_recorder
+from tidegate.wiring.reserve import forecast_of
+from tidegate.wiring.streams import leave_policies, other_workers, peer_socket, stream_settings
+from tidegate.wiring.worker_statistics import WorkerFigures
 
 KEYS_FILE = "keys.sqlite"
 _FIRST_KEYS_S = 10.0
 _FIRST_LEASES_S = 3.0  # the ledger process starts beside the workers; without a store, `on_store_down` decides
 _COUNT_ANSWER_BYTES = 16_777_216  # the ids of a long text, as JSON
 _OWN_SERVERS = frozenset({"vllm", "llamacpp"})
-_AUTHENTICATION_LEVELS = ("cached_keys", "cached_tokens", "cached_refusals")
-_COUNTING_LEVELS = ("cache_entries",)
-_POOL_LEVELS = ("open", "idle", "in_use", "connecting", "waiting")
 _JSON = (b"content-type", b"application/json")
 _RETIRE_LOOK_S = 1.0
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """A configuration made ready; nothing uses it yet."""
-
-    configuration: Configuration
-    services: Services
-    pools: dict[ReplicaId, UpstreamPool]
-    authenticator: CachedAuthenticator
-    tokens: TokenKeys | None
-    counter: TokenCountService
-    watch: WatchPlan
-    audit: AuditSettings
 
 
 class LiveWorker:
@@ -142,7 +120,7 @@ class LiveWorker:
         self._watcher = KeyWatcher(state_directory / KEYS_FILE, loop=asyncio.get_running_loop(), on_snapshot=self._adopt_keys)
         self._drained: tuple[str, ...] = ()
         self._engine: EngineState | None = None
-        self._engine_pool: UpstreamPool | None = None
+        self._engine_client = EngineClient(self.outbox)
         self._gateway: Gateway | None = None
         self._lookout: Lookout | None = None
         self._active: Prepared | None = None
@@ -150,9 +128,17 @@ class LiveWorker:
         self._peers = {} if sockets is None else other_workers(sockets, index, workers)
         self.peer_socket = None if sockets is None or workers == 1 else peer_socket(sockets, index)
         """Where this worker serves the others of its node."""
-        self._carried: dict[str, float] = {}
-        """Counts of what earlier configurations used: counters must not fall at a reload."""
-        self._carried_by_upstream: dict[UpstreamName, dict[str, float]] = {}
+        self._figures = WorkerFigures(
+            tally=self._tally,
+            estimate_errors=self._estimate_errors,
+            recorder=recorder,
+            bodies=bodies,
+            limits=self._limits,
+            shared_limits=limits,
+            books=books,
+            watcher=self._watcher,
+            engine=self._engine_client,
+        )
 
     @property
     def gateway(self) -> Gateway:
@@ -202,6 +188,8 @@ class LiveWorker:
             )
             for replica, section, _ in members
         }
+        if configuration.local_engine.enabled:
+            endpoints[LOCAL_REPLICA] = UpstreamEndpoint(self._engine_client, DIALECTS["llamacpp"], b"", continues_trace=True)
         routes = tuple(route_of(section) for section in configuration.routes)
         table = RouteTable(routes, listed_models(configuration))
         policies = Policies(
@@ -226,7 +214,7 @@ class LiveWorker:
             forecast=forecast_of(configuration.reserve, before=before.forecast if before is not None else None),
         )
         audit = audit_settings(configuration)
-        tokens = await token_keys(configuration)
+        tokens = await token_keys(configuration, before=self._active.tokens if self._active is not None else None)
         counter = self._count_service(configuration, table)
         authenticator = CachedAuthenticator(keys=self._keys, wall_clock=wall_clock, tokens=tokens, limits=limits_resolver(configuration))
         services = Services(
@@ -237,7 +225,7 @@ class LiveWorker:
             recorder=self,
             auditor=self._bodies if audit.rules.keep_something else None,
             wall_clock=wall_clock,
-            streams=stream_settings(configuration.streams),
+            streams=stream_settings(configuration),
             leases=self._shared_limits.keeper,
             costs=self._books.keeper if self._books is not None else None,
             calibration=Calibration(self._coefficients, counter, lambda: self.gateway.tasks, self._estimate_errors.observe),
@@ -263,24 +251,16 @@ class LiveWorker:
         elif prepared.configuration.local_engine.enabled:
             prepared.services.policies.fleet.mark(LOCAL_REPLICA, present=True, warm=False)
         if retired is not None:
-            self._carry(retired)
+            self._figures.carry(retired, self.gateway.services.policies)
             self.gateway.tasks.start(_retire(retired, self.gateway))
 
     def set_engine(self, state: EngineState) -> None:
         """Follow the local engine's life: a new process has a new address and key."""
-        moved = self._engine is None or (state.base_url, state.api_key) != (self._engine.base_url, self._engine.api_key)
         self._engine = state
         active = self._active
         if active is None or not active.configuration.local_engine.enabled:
             return
-        if state.base_url is not None and (moved or self._engine_pool is None):
-            if self._engine_pool is not None:
-                self.gateway.tasks.start(self._engine_pool.aclose())
-            self._engine_pool = UpstreamPool(PoolSettings(base_url=state.base_url), self.outbox)
-        if self._engine_pool is not None:
-            lines = field_lines(bearer(state.api_key), OWNED)
-            endpoint = UpstreamEndpoint(self._engine_pool, DIALECTS["llamacpp"], lines, continues_trace=True)
-            self.gateway.services.endpoints[LOCAL_REPLICA] = endpoint
+        self._engine_client.follow(state)
         ready = state.phase is EnginePhase.READY
         present = state.phase not in (EnginePhase.FAILED, EnginePhase.STOPPED)
         self.gateway.services.policies.fleet.mark(LOCAL_REPLICA, present=present, warm=ready, last_error=state.last_error)
@@ -306,63 +286,9 @@ class LiveWorker:
         return self.gateway.interrupt_all()
 
     def statistics(self) -> WorkerStatistics:
-        now = time.monotonic()
-        gateway, limits, recorder = self.gateway.statistics(), self._limits.statistics(now=now), self._recorder.statistics()
-        watcher = self._watcher.statistics()
-        stream_levels, stream_counters = stream_figures(gateway.streams)
-        forecast_levels, forecast_counters = forecast_figures(self.gateway.services.policies.forecast)
-        levels = {
-            **stream_levels,
-            **forecast_levels,
-            **class_levels(self.gateway.services.policies.classes, now=now),
-            "gateway.requests_running": gateway.running,
-            "gateway.tasks": gateway.tasks,
-            "limits.counters": limits.counters,
-            "limits.permits_outstanding": limits.outstanding,
-            "limits.tokens_held": limits.held_tokens,
-            "records.queued": recorder.queued,
-            "records.spill_bytes": recorder.spill_bytes,
-            "records.spilling": float(recorder.state is not RecorderState.WRITING),
-            "keys.unreadable": float(watcher.trouble is not None),
-        }
-        counters: dict[str, float] = {
-            **stream_counters,
-            **forecast_counters,
-            **rule_counters(limits.rules),
-            "limits.shared": float(limits.shared),
-            "records.written": recorder.written,
-            "records.dropped": recorder.dropped,
-            "records.log_lines_dropped": recorder.log_lines_dropped,
-        }
-        if self._active is not None:
-            counters |= _service_counters(self._active)
-        for name, carried in self._carried.items():
-            counters[name] = counters.get(name, 0.0) + carried
-        if self._lookout is not None:
-            levels |= self._lookout.levels()
-            counters |= self._lookout.counters()
-        for part_levels, part_counters in (audit_figures(self._bodies), (self._shared_limits.levels(), self._shared_limits.counters())):
-            levels |= part_levels
-            counters |= part_counters
-        if self._books is not None:
-            levels |= self._books.levels()
-            counters |= self._books.counters()
-        upstreams = self._upstream_statistics(self.gateway.services.policies.fleet, now)
-        errors = self._estimate_errors.statistics()
-        return WorkerStatistics(self.gateway.readiness().ready, self._tally.statistics(), levels, counters, upstreams, errors)
-
-    def _carry(self, retired: Prepared) -> None:
-        _add(self._carried, _service_counters(retired))
-        for replica, pool in retired.pools.items():
-            upstream = retired.services.policies.fleet.replicas[replica].upstream
-            _add(self._carried_by_upstream.setdefault(upstream, {}), figures("", pool.statistics(), levels=_POOL_LEVELS)[1])
-        now = time.monotonic()
-        before, after = retired.services.policies.fleet, self.gateway.services.policies.fleet
-        if retired.services.policies.forecast is not self.gateway.services.policies.forecast:
-            _add(self._carried, forecast_figures(retired.services.policies.forecast)[1])
-        kept = {name: counters["trips"] for name, _, _, counters in _fleet_figures(after, now)}
-        for name, _, _, counters in _fleet_figures(before, now):  # replicas that went, or are elsewhere now, took theirs with them
-            _add(self._carried_by_upstream.setdefault(name, {}), {"trips": max(0.0, counters["trips"] - kept.get(name, 0.0))})
+        assert self._active is not None
+        assert self._lookout is not None
+        return self._figures.statistics(self.gateway, self._active, self._lookout)
 
     async def aclose(self) -> None:
         if self._lookout is not None:
@@ -375,9 +301,8 @@ class LiveWorker:
         if self._books is not None:
             await self._books.journal.aclose()
         if self._active is not None:
-            await _close(self._active)
-        if self._engine_pool is not None:
-            await self._engine_pool.aclose()
+            await self._active.aclose()
+        await self._engine_client.aclose()
         await asyncio.gather(*(peer.aclose() for peer in self._peers.values()))
         if self._counter is not None:
             await self._counter.aclose()
@@ -401,31 +326,13 @@ class LiveWorker:
     async def _ask_engine(self, path: str, body: bytes, deadline_s: float) -> tuple[int, bytes]:
         """POST to the engine for the token counter."""
         state = self._engine
-        if state is None or state.phase is not EnginePhase.READY or self._engine_pool is None or state.base_url is None:
+        if state is None or state.phase is not EnginePhase.READY or state.base_url is None:
             raise ConnectionRefusedError("the local engine is not ready")
         prefix = urlsplit(state.base_url).path
         relative = path.removeprefix(prefix) if path.startswith(f"{prefix}/") else f"/..{path}"
-        request = UpstreamRequest("POST", relative, (_JSON, *bearer(state.api_key)), body)
-        answer = await fetch(self._engine_pool, request, deadline_s=deadline_s, max_bytes=_COUNT_ANSWER_BYTES)
+        request = UpstreamRequest("POST", relative, (_JSON,), body)
+        answer = await fetch(self._engine_client, request, deadline_s=deadline_s, max_bytes=_COUNT_ANSWER_BYTES)
         return answer.status, answer.body
-
-    def _upstream_statistics(self, fleet: Fleet, now: float) -> tuple[UpstreamStatistics, ...]:
-        upstreams = []
-        for name, statuses, levels, counters in _fleet_figures(fleet, now):
-            for status in statuses:
-                pool = self._active.pools.get(status.replica) if self._active is not None else None
-                if status.replica == LOCAL_REPLICA:
-                    pool = self._engine_pool
-                if pool is not None:
-                    pool_levels, pool_counters = figures("", pool.statistics(), levels=_POOL_LEVELS)
-                    _add(levels, pool_levels)
-                    _add(counters, pool_counters)
-            _add(counters, self._carried_by_upstream.get(name, {}))
-            if self._lookout is not None:
-                _add(counters, self._lookout.upstream_counters(name))
-            ready = any(status.phase in (ReplicaPhase.READY, ReplicaPhase.UNUSED) for status in statuses)
-            upstreams.append(UpstreamStatistics(name, ready, upstream_detail(statuses), levels, counters, tuple(statuses)))
-        return tuple(upstreams)
 
 
 async def open_worker(
@@ -465,32 +372,4 @@ async def _retire(prepared: Prepared, gateway: Gateway) -> None:
     policies = prepared.services.policies
     while gateway.uses(policies) or any(pool.statistics().in_use or pool.statistics().waiting for pool in pools):  # noqa: ASYNC110  rare
         await asyncio.sleep(_RETIRE_LOOK_S)  # every request ends by its own clocks
-    await _close(prepared)
-
-
-async def _close(prepared: Prepared) -> None:
-    """Close what only this configuration used."""
-    if prepared.tokens is not None:
-        await prepared.tokens.close()
-    await asyncio.gather(*(pool.aclose() for pool in prepared.pools.values()))
-
-
-def _fleet_figures(fleet: Fleet, now: float) -> list[tuple[UpstreamName, list[ReplicaStatus], dict[str, float], dict[str, float]]]:
-    """Give each upstream with its replicas, levels and counters."""
-    statuses = fleet.statistics(now=now)
-    upstreams = []
-    for pool in fleet.pool_statistics(now=now):
-        replicas = [status for status in statuses if status.upstream == pool.upstream]
-        upstreams.append((pool.upstream, replicas, *upstream_figures(replicas, pool)))
-    return upstreams
-
-
-def _service_counters(prepared: Prepared) -> dict[str, float]:
-    authentication = figures("authentication", prepared.authenticator.statistics(), levels=_AUTHENTICATION_LEVELS)[1]
-    authentication["retries.refused"] = float(prepared.services.policies.budget.refused)
-    return authentication | figures("counting", prepared.counter.statistics(), levels=_COUNTING_LEVELS)[1]
-
-
-def _add(totals: dict[str, float], amounts: dict[str, float]) -> None:
-    for name, amount in amounts.items():
-        totals[name] = totals.get(name, 0.0) + amount
+    await prepared.aclose()

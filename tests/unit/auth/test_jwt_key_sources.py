@@ -70,8 +70,8 @@ class Endpoint:
             raise self.answer
         return self.answer
 
-    def verifier(self) -> JwtVerifier:
-        return JwtVerifier([JwtSection(issuer="https://login.example", audience="tidegate", jwks=URL)], fetch=self.fetch)
+    def verifier(self, *, before: JwtVerifier | None = None) -> JwtVerifier:
+        return JwtVerifier([JwtSection(issuer="https://login.example", audience="tidegate", jwks=URL)], fetch=self.fetch, before=before)
 
     def authenticator(self) -> CachedAuthenticator:
         return CachedAuthenticator(keys=NoKeys(), wall_clock=lambda: WALL_NOW, tokens=self.verifier())
@@ -193,6 +193,75 @@ def test_a_fetch_that_fails_keeps_the_old_keys(
     asyncio.run(run())
 
     assert log_lines == ["key_set.became_unavailable", "key_set.became_available"]
+
+
+def passes(verifier: JwtVerifier, key: SigningKey, *, now: float = 0.0) -> bool:
+    verdict = verifier.check(key.token(), now=now, wall_now=WALL_NOW)
+    return verdict is not None and verdict.principal is not None
+
+
+def test_a_reload_while_the_issuer_is_down_keeps_the_old_keys(first: SigningKey, second: SigningKey, log_lines: list[str]) -> None:
+    """Known keys go on working in the verifier that follows; once the issuer is back, its keys take their place. It is logged once."""
+
+    async def run() -> None:
+        endpoint = Endpoint(document(first))
+        before = endpoint.verifier()
+        await before.warm_up(now=0.0)
+        endpoint.answer = OSError("unreachable")
+        after = endpoint.verifier(before=endpoint.verifier(before=before))
+        await after.warm_up(now=1.0)
+        await before.close()
+        assert passes(after, first, now=1.0)
+        assert endpoint.fetches == 2, "a reload asks, however short a time ago the last one did"
+
+        endpoint.answer = document(second)
+        await after.obtain_key(second.token(), now=1.0 + RETRY_S)
+        assert (passes(after, first, now=2.0 + RETRY_S), passes(after, second, now=2.0 + RETRY_S)) == (False, True)
+
+    asyncio.run(run())
+
+    assert log_lines == ["key_set.became_unavailable", "key_set.became_available"]
+
+
+def test_a_reload_that_changes_where_the_keys_are_forgets_the_old_ones(tmp_path: Path, first: SigningKey) -> None:
+    """Keys of another place are not this issuer's any more; of the same file they stay, though it is gone at that moment."""
+    path = tmp_path / "jwks.json"
+    path.write_bytes(document(first))
+
+    def verifier(place: str, before: JwtVerifier | None) -> JwtVerifier:
+        section = JwtSection(issuer="https://login.example", audience="tidegate", jwks=place)
+        return JwtVerifier([section], fetch=Endpoint(b"").fetch, before=before)
+
+    before = verifier(str(path), None)
+    assert passes(before, first)
+    path.unlink()
+    assert passes(verifier(str(path), before), first)
+    assert not passes(verifier(URL, before), first)
+    assert not passes(verifier(str(tmp_path / "other.json"), before), first)
+
+
+def test_issuers_are_asked_at_the_same_time(first: SigningKey) -> None:
+    """Several that do not answer cost the time of one; a fault of one is told after all have ended."""
+
+    async def run() -> None:
+        endpoints = [Endpoint(document(first)) for _ in range(3)]
+        by_url = {f"https://login.example/{number}": endpoint for number, endpoint in enumerate(endpoints)}
+
+        async def fetch(url: str) -> bytes:
+            return await by_url[url].fetch(URL)
+
+        verifier = JwtVerifier([JwtSection(issuer=url, audience="tidegate", jwks=url) for url in by_url], fetch=fetch)
+        for endpoint in endpoints:
+            endpoint.gate.clear()
+        endpoints[0].answer = ZeroDivisionError("a bug")
+        warming = asyncio.ensure_future(verifier.warm_up(now=0.0))
+        await until(lambda: [endpoint.fetches for endpoint in endpoints] == [1, 1, 1])
+        for endpoint in endpoints:
+            endpoint.gate.set()
+        with pytest.raises(ZeroDivisionError):
+            await warming
+
+    asyncio.run(run())
 
 
 def test_keys_are_refreshed_hourly_by_use_without_waiting(first: SigningKey, second: SigningKey) -> None:

@@ -103,6 +103,57 @@ def test_a_worker_that_does_not_answer() -> None:
     run(story)
 
 
+def test_a_worker_that_gets_stuck_in_the_middle_breaks_the_response() -> None:
+    """Longer than any clock of the stream lets it be silent: the client sees that it is not complete, and may come back."""
+
+    async def story() -> None:
+        _, peer, client = await passed_on()
+        peer.receiver.response_started(200, ())
+        for _ in range(3):
+            await asyncio.sleep(69.0)
+            peer.send(b": still there\n\n")
+        await asyncio.sleep(69.0)
+        assert not client.over
+        await asyncio.sleep(1.1)
+        assert client.aborted
+        assert peer.is_cancelled()
+
+    run(story)
+
+
+def test_a_worker_is_not_stuck_while_the_client_makes_it_wait() -> None:
+    """Silence that the client asked for is none; from its end on the clock runs anew."""
+
+    async def story() -> None:
+        _, peer, client = await passed_on()
+        peer.receiver.response_started(200, ())
+        client.receiver.write_paused()
+        await asyncio.sleep(500.0)
+        client.receiver.write_resumed()
+        await asyncio.sleep(69.0)
+        assert not client.over
+        client.receiver.write_paused()
+        peer.receiver.response_ended()
+        client.receiver.write_resumed()
+        await asyncio.sleep(500.0)
+        assert (client.finished, client.aborted) == (True, False)
+
+    run(story)
+
+
+def test_a_refusal_that_does_not_become_whole() -> None:
+    """It has the time of a head in all; then the client hears that it is worth another try."""
+
+    async def story() -> None:
+        _, peer, client = await passed_on()
+        peer.receiver.response_started(410, ())
+        await asyncio.sleep(10.1)
+        assert peer.is_cancelled()
+        assert client.status == 503
+
+    run(story)
+
+
 @pytest.mark.parametrize("began", [True, False])
 def test_a_client_that_leaves_again(*, began: bool) -> None:
     """The other worker hears of it by the end of the connection."""

@@ -125,7 +125,8 @@ class StandIn:
 
     def statistics(self) -> WorkerStatistics:
         tally = RequestTally("chat", "none", "none", "ok", self.requests)
-        return WorkerStatistics(ready=not self.draining, requests=RequestStatistics(requests=(tally,)))
+        levels = {"gateway.requests_running": float(len(self.streams))}
+        return WorkerStatistics(ready=not self.draining, requests=RequestStatistics(requests=(tally,)), levels=levels)
 
     def begin_drain(self) -> None:
         self.draining = True

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tidegate.adapters.child_process import end as end_process
 from tidegate.node.companion import Companion
 from tidegate.node.restarts import RestartPolicy
@@ -48,17 +50,21 @@ async def end(task: asyncio.Task[None]) -> None:
 def test_the_next_one_is_told_what_holds_by_then(tmp_path: Path) -> None:
     """What it is told in its environment can change; a process that runs keeps what it was told."""
     file = tmp_path / "told"
-    script = f"import os, sys; open(sys.argv[1], 'a').write(os.environ['TOLD'] + ' '); {WAITS.partition(';')[0]}; sys.stdin.read()"
+    pid_file = tmp_path / "pids"
+    notes = "open(sys.argv[2], 'a').write(f'{os.getpid()}\\n'); open(sys.argv[1], 'a').write(os.environ['TOLD'] + ' ')"
+    script = f"import os, sys; {notes}; sys.stdin.read()"
 
     def told() -> list[str]:
         return file.read_text().split() if file.exists() else []
 
     async def scenario() -> None:
-        companion = Companion("ledger", (sys.executable, "-c", script, str(file)), policy=QUICK, environment={"TOLD": "first"})
+        companion = Companion(
+            "ledger", (sys.executable, "-c", script, str(file), str(pid_file)), policy=QUICK, environment={"TOLD": "first"}
+        )
         task = asyncio.create_task(companion.run())
         await until(lambda: len(told()) == 1 and companion.statistics().running)
         companion.will_know({"TOLD": "second"})
-        companion.kill()
+        os.kill(pids(pid_file)[0], signal.SIGKILL)
         await until(lambda: len(told()) == 2)
         await end(task)
 
@@ -74,7 +80,7 @@ def test_it_is_started_again_when_it_dies_and_ends_when_told(tmp_path: Path) -> 
         companion = Companion("counting", (sys.executable, "-c", WAITS, str(file)), policy=QUICK)
         task = asyncio.create_task(companion.run())
         await until(lambda: len(pids(file)) == 1 and companion.statistics().running)
-        companion.kill()
+        os.kill(pids(file)[0], signal.SIGKILL)
         await until(lambda: len(pids(file)) == 2 and companion.statistics().running)
         assert (companion.statistics().running, companion.statistics().restarts) == (True, 1)
         await end(task)
@@ -82,6 +88,25 @@ def test_it_is_started_again_when_it_dies_and_ends_when_told(tmp_path: Path) -> 
 
     asyncio.run(scenario())
     assert [alive(pid) for pid in pids(file)] == [False, False]
+
+
+def test_one_that_is_killed_is_not_started_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A forced stop is the end of it: no other is started, nor announced. The same for one that is told before it began."""
+    file = tmp_path / "pids"
+
+    async def scenario() -> None:
+        companion = Companion("counting", (sys.executable, "-c", WAITS, str(file)), policy=QUICK)
+        async with asyncio.timeout(DEADLINE_S):
+            task = asyncio.create_task(companion.run())
+            await until(lambda: len(pids(file)) == 1)
+            companion.kill()
+            await task
+            await companion.run()
+        assert (companion.statistics().running, companion.statistics().restarts) == (False, 0)
+
+    asyncio.run(scenario())
+    assert [alive(pid) for pid in pids(file)] == [False]
+    assert caplog.text == ""
 
 
 def test_one_that_ignores_its_end_is_killed(tmp_path: Path) -> None:

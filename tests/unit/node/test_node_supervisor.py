@@ -21,6 +21,7 @@ def test_workers_share_the_port_and_sigterm_leaves_nothing(node: Node) -> None:
     node.start()
     answers = node.both()
     assert answers[0]["pid"] != answers[1]["pid"]
+    assert f"workers=2 pid={node.pid}\n" in node.log()
     assert len(node.children) == 4  # two workers, the counting process and the ledger process
     node.signal(signal.SIGTERM)
     assert node.exit_code() == 0
@@ -84,15 +85,19 @@ def test_what_does_not_finish_in_time_gets_an_error_event(node: Node) -> None:
 
 
 def test_a_second_signal_ends_at_once(node: Node) -> None:
-    """Whoever signals twice does not want to wait; the exit code tells that requests were cut."""
+    """Whoever signals twice does not want to wait; the exit code tells that requests were cut, and the log how many."""
     node.configure(server={"drain_timeout_s": 60.0})
     node.start()
-    node.open_stream(60.0)
+    for _ in range(3):
+        node.open_stream(60.0)
     node.signal(signal.SIGTERM)
     node.wait_for(lambda: "node.stopping" in node.log(), "the drain")
+    assert "node.stopping requests_running=3 drain_timeout_s=60 waits for them; a second signal stops at once" in node.log()
     node.signal(signal.SIGTERM)
     assert node.exit_code(deadline_s=5.0) == 1
     assert node.survivors() == []
+    assert "node.stopped interrupted=3" in node.log()
+    assert "started again" not in node.log(), "nothing is"
 
 
 def test_killing_the_supervisor_leaves_no_orphan(node: Node) -> None:
@@ -187,7 +192,7 @@ def test_a_reload_reaches_the_limits_of_the_http_server(node: Node) -> None:
     """A head that begins after the reload has the time which the reloaded file gives, not the ten seconds of the start."""
     node.start()
     node.configure(server={"header_timeout_s": 0.2})
-    node.signal(signal.SIGHUP)
+    os.kill(int((node.state / "lock").read_text()), signal.SIGHUP)  # as the reference says
     node.wait_for(lambda: "configuration.reloaded" in node.log(), "the reload")
     address = urllib.parse.urlsplit(node.endpoint("api"))
     with socket.create_connection((address.hostname, address.port), timeout=5.0) as client:

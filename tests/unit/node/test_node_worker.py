@@ -40,6 +40,10 @@ class FakeWorker:
         self.server_configuration = Configuration()
         self.close_s = 0.0
         self.outbox = Outbox(asyncio.get_running_loop())
+        self.preparing = asyncio.Event()
+        self.may_prepare = asyncio.Event()
+        self.may_prepare.set()
+        self.cancelled = 0
 
     def run(self, requests: int) -> None:
         """Have this many requests running."""
@@ -60,12 +64,20 @@ class FakeWorker:
 
         return refuse
 
-    async def prepare(self, configuration: Configuration) -> Any:
+    async def prepare(self, configuration: Configuration) -> Configuration:
+        self.preparing.set()
+        try:
+            await self.may_prepare.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
         if configuration.limits.concurrency == 1:
             raise ConfigurationError("One at a time is too few.")
+        if configuration.limits.concurrency == 3:
+            raise ZeroDivisionError("a bug")
         return configuration
 
-    def commit(self, prepared: Any) -> None:
+    def commit(self, prepared: Configuration) -> None:
         self.configuration = prepared
 
     def drain_replicas(self, names: Collection[str]) -> None:
@@ -153,7 +165,7 @@ async def opened(*, refusal: str | None = None, drained: tuple[str, ...] = ()) -
     listener = socket.socket()
     data_plane = FakeWorker()
 
-    async def open_worker(_: Configuration, **__: Any) -> worker.Worker:
+    async def open_worker(_: Configuration, **__: Any) -> worker.Worker[Configuration]:
         if refusal is not None:
             raise ConfigurationError(refusal)
         return data_plane
@@ -323,6 +335,47 @@ def test_a_configuration_that_cannot_be_prepared_is_refused_with_its_reason() ->
     asyncio.run(scenario())
 
 
+def test_a_fault_while_preparing_is_a_refusal() -> None:
+    """A bug of ours in a reload does not end the streams that run: the worker says no, and goes on as it was."""
+
+    async def scenario() -> None:
+        async with opened() as scene:
+            await scene.receive()
+            await scene.channel.send(control.PrepareReload(1, Configuration(limits=LimitsSection(concurrency=3))))
+            refused = await scene.receive()
+            assert isinstance(refused, control.ReloadRefused)
+            assert (refused.request, "a bug" in refused.reason) == (1, True)
+            await scene.channel.send(control.PrepareReload(2, Configuration(limits=LimitsSection(concurrency=2))))
+            assert await scene.receive() == control.ReloadPrepared(2)
+
+    asyncio.run(scenario())
+
+
+def test_a_preparation_that_waits_holds_nothing_up() -> None:
+    """Statistics are answered meanwhile; the next reload or an abort ends it, and a drain does not wait for it."""
+
+    async def scenario() -> None:
+        async with opened() as scene:
+            await scene.receive()
+            data_plane = scene.data_plane
+            data_plane.may_prepare.clear()
+            await scene.channel.send(control.PrepareReload(1, Configuration()))
+            await data_plane.preparing.wait()
+            await scene.channel.send(control.GetStatistics(2))
+            assert isinstance(await scene.receive(), control.StatisticsReport)
+            await scene.channel.send(control.AbortReload())
+            await scene.channel.send(control.PrepareReload(3, Configuration()))
+            await scene.channel.send(control.PrepareReload(4, Configuration()))
+            await scene.channel.send(control.GetStatistics(5))
+            assert isinstance(await scene.receive(), control.StatisticsReport)
+            assert data_plane.cancelled >= 1
+            await scene.channel.send(control.Drain(timeout_s=0.0))
+            assert isinstance(await scene.receive(), control.Drained)
+            assert await scene.exit_code() == Exit.OK
+
+    asyncio.run(scenario())
+
+
 def test_the_engine_is_passed_on() -> None:
     """A worker learns of every change of the engine."""
     state = EngineState(phase=EnginePhase.READY, base_url="http://127.0.0.1:1/v1", pid=1)
@@ -368,7 +421,7 @@ def test_the_state_directory_reaches_the_data_plane_as_a_path() -> None:
     """What travels as text is a path again."""
     seen: list[Any] = []
 
-    async def open_worker(_: Configuration, **settings: Any) -> worker.Worker:
+    async def open_worker(_: Configuration, **settings: Any) -> worker.Worker[Configuration]:
         seen.append((settings["state_directory"], settings["counter_socket"]))
         raise ConfigurationError("enough")
 

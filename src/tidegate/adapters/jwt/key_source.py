@@ -1,7 +1,8 @@
 """Where an issuer's public keys come from: a file, re-read when it changes, or a URL, fetched when needed and kept.
 
 Invariants of the URL: at most one fetch at a time and one per `RETRY_S`, however many tokens with unknown key names arrive (a stranger can
-invent those); a fetch that fails leaves the old keys in force; trouble is logged once when it begins and once when it ends.
+invent those); a fetch that fails leaves the old keys in force, those from before a reload too; trouble is logged once when it begins and
+once when it ends.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class KeySource(Protocol):
         """Fetch the keys again, or join a fetch under way; never raises for a source that fails."""
 
     async def close(self) -> None: ...
+
+    def go_on_from(self, earlier: KeySource) -> None:
+        """Begin with the keys of an earlier source of the same place: they stay in force until this one has fetched its own."""
 
 
 class Trouble:
@@ -84,6 +88,10 @@ class JwksFile:
     async def refresh(self, *, now: float) -> None: ...
 
     async def close(self) -> None: ...
+
+    def go_on_from(self, earlier: KeySource) -> None:
+        if isinstance(earlier, JwksFile):
+            self._keys, self._seen, self._trouble = earlier._keys, earlier._seen, earlier._trouble  # noqa: SLF001  the same class
 
     def _read_if_changed(self) -> None:
         try:
@@ -138,6 +146,11 @@ class JwksUrl:
             flight.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await flight
+
+    def go_on_from(self, earlier: KeySource) -> None:
+        """The first fetch of this one need not wait: what was tried by the earlier one is not counted."""
+        if isinstance(earlier, JwksUrl):
+            self._keys, self._loaded_at, self._trouble = earlier._keys, earlier._loaded_at, earlier._trouble  # noqa: SLF001  as above
 
     def _begin(self, now: float) -> asyncio.Task[None]:
         self._attempted_at = now

@@ -6,6 +6,7 @@ the signature; `exp` is required; a token without tenant or user is refused rath
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -74,14 +75,20 @@ class _Trust:
 class JwtVerifier:
     """Verify tokens of the configured issuers. `fetch` gets key sets by URL; without it only files can be used.
 
+    A key set that `before` read too, from the same place, begins with the keys known there: a reload forgets none.
     `check` and `obtain_key` are called from one event loop's thread.
     """
 
-    def __init__(self, issuers: Sequence[JwtSection], *, fetch: Fetch | None = None) -> None:
+    def __init__(self, issuers: Sequence[JwtSection], *, fetch: Fetch | None = None, before: JwtVerifier | None = None) -> None:
         trusts = [_Trust(section, fetch=fetch) for section in issuers]
         self._trusts = {trust.section.issuer: [each for each in trusts if each.section.issuer == trust.section.issuer] for trust in trusts}
         self._accepted = 0
         self._refused: dict[Refusal, int] = {}
+        if before is not None:
+            earlier = before._sources_by_place()  # noqa: SLF001  the same class
+            for place, source in self._sources_by_place().items():
+                if place in earlier:
+                    source.go_on_from(earlier[place])
 
     def check(self, token: str, *, now: float, wall_now: float) -> TokenVerdict | None:
         """Judge a token by the keys at hand; None when its key may be had by `obtain_key`. `wall_now` is seconds since the epoch."""
@@ -99,9 +106,11 @@ class JwtVerifier:
             await trust.source.refresh(now=now)
 
     async def warm_up(self, *, now: float) -> None:
-        """Fetch every issuer's keys before the first token comes."""
-        for source in self._sources():
-            await source.refresh(now=now)
+        """Fetch every issuer's keys before the first token comes, all at once."""
+        outcomes = await asyncio.gather(*(source.refresh(now=now) for source in self._sources()), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     async def close(self) -> None:
         """Abandon fetches under way."""
@@ -113,6 +122,11 @@ class JwtVerifier:
 
     def _sources(self) -> list[KeySource]:
         return [trust.source for trusts in self._trusts.values() for trust in trusts if trust.source is not None]
+
+    def _sources_by_place(self) -> dict[tuple[str, str], KeySource]:
+        """Give the source of each issuer's URL or file."""
+        trusts = (trust for each in self._trusts.values() for trust in each)
+        return {(trust.section.issuer, trust.section.jwks): trust.source for trust in trusts if trust.source and trust.section.jwks}
 
     def _judge(self, parsed: ParsedToken, *, now: float, wall_now: float) -> TokenVerdict | None:
         trust = self._find_trust(parsed)
