@@ -12,6 +12,7 @@ TidegateError
 │   ├── ModelNotFound            404  no route serves that model
 │   ├── StreamNotFound           404  the caller has no such stream to resume
 │   ├── KeyNotFound              404  no active key has that id
+│   ├── ReplicaNotFound          404  no upstream or replica has that name
 │   ├── RecordNotFound           404  the tables have no such request
 │   ├── MethodNotAllowed         405  the path exists, the method does not
 │   ├── RequestTimeout           408  the client sent its request too slowly
@@ -127,6 +128,13 @@ class KeyNotFound(ClientError):
 
     status = 404
     code = "key_not_found"
+
+
+class ReplicaNotFound(ClientError):
+    """Met by those who drain replicas, never by a request to a model."""
+
+    status = 404
+    code = "replica_not_found"
 
 
 class RecordNotFound(ClientError):

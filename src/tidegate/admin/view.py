@@ -165,4 +165,4 @@ class NodeDesk(NodeView, Protocol):
         """Say how full limits are, the fullest first."""
 
     async def drain(self, name: str, *, drained: bool) -> None:
-        """Take a replica, or a whole upstream, out of service or back into it. `PathNotFound` when there is none of that name."""
+        """Take a replica, or a whole upstream, out of service or back into it. `ReplicaNotFound` when there is none of that name."""

@@ -145,6 +145,7 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         "client, and only the key that began it can resume it.",
         errors.KeyNotFound: "Look the id up with `tidegate keys list` or `GET /admin/keys`. A key that was revoked or has expired does not "
         "come back: make another.",
+        errors.ReplicaNotFound: "Take a name from `GET /admin/upstreams`: an upstream's, or a replica's as `upstream/0`.",
         errors.RecordNotFound: "A request comes into the tables about a second after it ends, and goes with its day "
         "(`analytics.keep_days`). Look for it with `GET /admin/requests`.",
         errors.StreamTailLost: "Send the original request again, without `Last-Event-ID`; or raise `streams.resume_buffer_bytes` "

@@ -108,6 +108,10 @@ TEXTS: Final = (
         "用 `tidegate keys list` 或 `GET /admin/keys` 查找 id。吊销或过期的密钥不会恢复：请另建一把。",
     ),
     (
+        "Take a name from `GET /admin/upstreams`: an upstream's, or a replica's as `upstream/0`.",
+        "从 `GET /admin/upstreams` 中取名称：上游的名称，或 `upstream/0` 这样的副本名称。",
+    ),
+    (
         (
             "A request comes into the tables about a second after it ends, and goes with its day (`analytics.keep_days`). Look "
             "for it with `GET /admin/requests`."

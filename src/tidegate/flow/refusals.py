@@ -46,10 +46,13 @@ def limit_refusal(denied: Denied, *, capped: bool = True) -> TidegateError:
     limit, wait_s = f'the limit "{denied.rule}" of {denied.whose}', denied.retry_after_s
     match denied.resource:
         case Resource.CONCURRENCY:
-            message = f"{denied.ceiling} requests run already, as many as {limit} allows. Wait for one to end, or ask for a higher limit."
+            running = "1 request runs" if denied.ceiling == 1 else f"{denied.ceiling} requests run"
+            message = f"{running} already, as many as {limit} allows. Wait for one to end, or ask for a higher limit."
             return ConcurrencyLimited(message, retry_after_s=wait_s)
         case Resource.REQUESTS:
-            message = f"The {denied.ceiling} requests {_window(denied.spec)} of {limit} are used up. {_again(wait_s)}"
+            used_up = "1 request" if denied.ceiling == 1 else f"{denied.ceiling} requests"
+            verb = "is" if denied.ceiling == 1 else "are"
+            message = f"The {used_up} {_window(denied.spec)} of {limit} {verb} used up. {_again(wait_s)}"
             return RateLimited(message, retry_after_s=wait_s)
         case Resource.COST:
             return _budget_refusal(denied)

@@ -34,7 +34,7 @@ from tidegate.analytics.asking import Asker
 from tidegate.config.reload import reload_obstacles
 from tidegate.config.schema import Configuration
 from tidegate.domain.statistics import LimitLevel, WorkerStatistics
-from tidegate.errors import ConfigurationError, InternalError, PathNotFound, TidegateError
+from tidegate.errors import ConfigurationError, InternalError, ReplicaNotFound, TidegateError
 from tidegate.node import control, sockets
 from tidegate.node.companion import Companion
 from tidegate.node.engine import engine_settings
@@ -186,7 +186,7 @@ class Supervisor:
         known = {upstream.name for upstream in (await self.snapshot()).statistics.upstreams}
         known |= {each.replica for upstream in self._pool_statistics().upstreams for each in upstream.replicas}
         if drained and name not in known:
-            raise PathNotFound(f"There is no upstream or replica {name[:64]!r}. GET /admin/upstreams names them.", param="name")
+            raise ReplicaNotFound(f"There is no upstream or replica {name[:64]!r}. GET /admin/upstreams names them.", param="name")
         self._drained = tuple(sorted({*self._drained, name} if drained else {*self._drained} - {name}))
         if self._pool is not None:
             await self._pool.drain_replicas(self._drained)

@@ -36,6 +36,16 @@ REFUSALS: list[tuple[TidegateError, type[TidegateError], str]] = [
         '4 requests run already, as many as the limit "big" of tenant acme allows. Wait for one to end, or ask for a higher limit.',
     ),
     (
+        limit_refusal(denied(Resource.CONCURRENCY, ceiling=1, spec=CounterSpec(Meter.PLACES, 1))),
+        ConcurrencyLimited,
+        '1 request runs already, as many as the limit "big" of tenant acme allows. Wait for one to end, or ask for a higher limit.',
+    ),
+    (
+        limit_refusal(denied(Resource.REQUESTS, ceiling=1)),
+        RateLimited,
+        'The 1 request in any 60 s of the limit "big" of tenant acme is used up. Try again in 42 s, or ask for a higher limit.',
+    ),
+    (
         limit_refusal(denied(Resource.REQUESTS, spec=RATE)),
         RateLimited,
         (

@@ -19,7 +19,7 @@ from tidegate.config.schema import Configuration
 from tidegate.domain.statistics import LimitLevel, UpstreamStatistics, WorkerStatistics
 from tidegate.domain.units import ReplicaId, UpstreamName
 from tidegate.domain.upstream import BreakerPhase, ReplicaPhase, ReplicaStatus
-from tidegate.errors import PathNotFound
+from tidegate.errors import ReplicaNotFound
 
 NOW = 1_700_000_000.0
 LEVEL = LimitLevel("tenant-tokens;tenant=acme", "tenant-tokens", "tenant=acme", "tokens", "sliding", 1000, 250, 60, is_shadow=False)
@@ -76,7 +76,7 @@ class FakeDesk:
 
     async def drain(self, name: str, *, drained: bool) -> None:
         if name not in {"a", "a/0", "a/1"}:
-            raise PathNotFound("There is none of that name.")
+            raise ReplicaNotFound("There is none of that name.")
         self.told.append((name, drained))
 
 
