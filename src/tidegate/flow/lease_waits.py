@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-LEASE_WAIT_S: Final = 0.25
-"""All waits of one request together. Five exchanges: by then the store has answered, or is away."""
+LEASE_WAIT_S: Final = 0.5
+"""All waits of one request together. Ten exchanges: by then the store has answered, or is away."""
 MOST_LEASE_WAITS: Final = 4
 """At one gate; one is a millisecond or so. Whom others forestall so often is not alone with that: the limit is crowded."""
 

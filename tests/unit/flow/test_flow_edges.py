@@ -151,7 +151,7 @@ def test_flows_show_where_they_stand() -> None:
     request = ParsedRequest(Operation.CHAT, ModelName("m"), CHAT)
     call = CallFlow(request, Plan(policies.routes.routes[0]), policies)
     assert repr(call) == "CallFlow(waiting, attempt 0)"
-    assert repr(LeaseWaits()) == "LeaseWaits(0, 0.25 s left)"
+    assert repr(LeaseWaits()) == "LeaseWaits(0, 0.5 s left)"
     assert call.next_timer() is None
     assert call.handle_timer(now=0.0) == []
     assert call.abandon(now=0.0) == []
