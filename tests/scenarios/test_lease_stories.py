@@ -122,15 +122,15 @@ def test_the_gate_and_the_tokens_may_both_be_waited_for() -> None:
     assert 2 == sum(isinstance(entry.action, AwaitLease) for entry in trace)
 
 
-def test_all_waits_of_a_request_share_a_quarter_of_a_second() -> None:
+def test_all_waits_of_a_request_share_half_a_second() -> None:
     """A slow store is waited for once and a little more, at the gate and for the tokens together."""
     rules = (limit(Resource.REQUESTS, 10), msgspec.structs.replace(limit(Resource.TOKENS, 10_000), name="tokens"))
-    scenario = msgspec.structs.replace(limited(ONE, rules=rules), lease_takes_s=0.1)
+    scenario = msgspec.structs.replace(limited(ONE, rules=rules), lease_takes_s=0.2)
     trace = told(scenario, 2)
     waits = [entry.action.deadline_s for entry in trace if isinstance(entry.action, AwaitLease)]
-    assert [0.25, 0.15, 0.05] == [round(deadline_s, 6) for deadline_s in waits]
+    assert [0.5, 0.3, 0.1] == [round(deadline_s, 6) for deadline_s in waits]
     begun = [entry.at_s for entry in trace if isinstance(entry.action, AwaitLease)]
-    assert 0.2 == round(begun[-1], 6)
+    assert 0.4 == round(begun[-1], 6)
 
 
 class _BrokenRun(LiveRun):
