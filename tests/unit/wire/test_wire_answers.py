@@ -48,7 +48,9 @@ def test_a_usage_is_read_generously(figure: str, expected: int) -> None:
     assert Usage(expected, 1, 0, 0) == read_answer(Operation.CHAT, body, DIALECT).usage
 
 
-@pytest.mark.parametrize(("figure", "expected"), [("1e300", MAX_COUNT), (str(2**64), MAX_COUNT), ("NaN", 0), ("-5", 0), ('"5"', 0)])
+@pytest.mark.parametrize(
+    ("figure", "expected"), [("1e300", MAX_COUNT), (str(2**64), MAX_COUNT), ("1e999", 0), ("NaN", 0), ("-5", 0), ('"5"', 0), ("true", 0)]
+)
 def test_an_absurd_detail_is_bounded(figure: str, expected: int) -> None:
     """What no encoder or database could hold never gets in."""
     usage = f'"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {{"cached_tokens": {figure}}}'
