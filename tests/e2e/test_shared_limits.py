@@ -90,6 +90,13 @@ def test_ten_of_two_hundred(upstream: ThreadedUpstream, workers: int, store: str
             assert {200: 10, 429: 190} == at_once(gateway, key, 200)
 
 
+def test_a_place_that_was_freed_is_there_for_the_next_request(upstream: ThreadedUpstream) -> None:
+    """One request after the other, each to any worker: the only place is always free, whoever had it last."""
+    with GatewayProcess(configuration(upstream, 2)) as gateway:
+        key = prepared(gateway, Limits(concurrency=1))
+        assert {200: IN_A_ROW} == sum((at_once(gateway, key, 1) for _ in range(IN_A_ROW)), Counter())
+
+
 def test_nobody_is_refused_while_all_of_many_limits_have_enough(upstream: ThreadedUpstream) -> None:
     """Each request needs a part of six limits at once, and while one is waited for, others use the parts of the rest."""
     rules = [

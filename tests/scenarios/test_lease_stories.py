@@ -35,8 +35,8 @@ class LateWindow(SlidingWindow):
             return None
         return super().take(amount, now=now)
 
-    def may_come(self, amount: int, *, now: float) -> bool:
-        del amount, now
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:
+        del amount, now, is_patient
         return True
 
 
@@ -111,6 +111,16 @@ def test_a_request_does_not_wait_for_a_slow_store_again() -> None:
     scenario = msgspec.structs.replace(limited(ONE, rules=(limit(Resource.REQUESTS, 10),)), lease_takes_s=LEASE_WAIT_S)
     trace = told(scenario, 2)
     assert 1 == sum(isinstance(entry.action, AwaitLease) for entry in trace)
+    assert isinstance(trace[-1].action, Finish)
+    assert Outcome.REJECTED_RATE_LIMIT is trace[-1].action.record.outcome
+
+
+@pytest.mark.parametrize(("takes_s", "waits"), [(0.06, 4), (0.0401, 5), (0.0201, 10), (0.001, MOST)])
+def test_who_is_forestalled_again_and_again_waits_a_fifth_of_a_second(takes_s: float, waits: int) -> None:
+    """Four times in any case, and more often while that takes less."""
+    scenario = msgspec.structs.replace(limited(ONE, rules=(limit(Resource.REQUESTS, 10),)), lease_takes_s=takes_s)
+    trace = told(scenario, MOST + 1)
+    assert waits == sum(isinstance(entry.action, AwaitLease) for entry in trace)
     assert isinstance(trace[-1].action, Finish)
     assert Outcome.REJECTED_RATE_LIMIT is trace[-1].action.record.outcome
 

@@ -202,7 +202,7 @@ class RequestFlow:
         if isinstance(permit, Denied):
             return self._reject(limit_refusal(permit), now)
         self.permit = permit
-        self._waits.count = 0
+        self._waits.pass_gate()
         return self._answer_models(principal, now) if self.request is None else self._shape(self.request, now)
 
     def _await_lease(self, now: float) -> list[Action]:

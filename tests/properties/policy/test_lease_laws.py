@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.properties.policy.lease_world import World
 
+from tidegate.domain.leases import LeaseBatch
 from tidegate.domain.limits import CounterSpec, Meter, Period, StoreDown
+from tidegate.flow.lease_waits import LEAST_LEASE_WAITS
+from tidegate.policy.metering.leases.leased_counters import LeasedCounters
+from tidegate.policy.metering.leases.ledger import LeaseLedger
 
 SPAN_S = 6.0
 SLIDING = CounterSpec(Meter.SLIDING, 6000, SPAN_S)
@@ -130,3 +137,48 @@ def test_without_a_store_the_policy_decides(policy: StoreDown, least: int, most:
     assert 0 == world.ledger.statistics().leased
     if policy is not StoreDown.DENY:
         assert not any(world.use(worker, 6000 - min(used, 6000) + 1) for worker in world.workers)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), workers=st.integers(2, 4), places=st.integers(1, 4))
+def test_as_many_clients_as_places_are_never_refused(seed: int, workers: int, places: int) -> None:
+    """Each client sends its next request when the last one has ended, to any worker: within the waits of one gate it has its place."""
+    rng = Random(seed)
+    spec = CounterSpec(Meter.PLACES, places)
+    ledger = LeaseLedger(epoch=1, now=0.0)
+    sources = [LeasedCounters() for _ in range(workers)]
+    now = 100.0
+    due = [now + rng.random() * 0.06 for _ in sources]
+
+    def exchange(index: int) -> None:
+        claims = sources[index].claims(now=now)
+        sources[index].note_asked(now=now)
+        sources[index].receive(ledger.exchange(LeaseBatch(f"w{index}", claims), now=now), now=now)
+        sources[index].serve_waiting()
+        due[index] = now + rng.uniform(0.04, 0.06)
+
+    for index, source in enumerate(sources):
+        source.when_pressed(partial(exchange, index))
+    runs: list[tuple[float, int]] = []
+    for _ in range(150):
+        if len(runs) == places:
+            runs.sort(reverse=True)
+            ends_at, index = runs.pop()
+            while min(due) < ends_at:
+                now = max(now, min(due))
+                exchange(due.index(min(due)))
+            now = max(now, ends_at)
+            sources[index].counter("r", spec, StoreDown.DENY, now=now).give_back(1, 0, now=now)
+        index = rng.randrange(workers)
+        counter = sources[index].counter("r", spec, StoreDown.DENY, now=now)
+        waits = 0
+        while counter.take(1, now=now) is None:
+            assert waits < LEAST_LEASE_WAITS
+            assert counter.may_come(1, now=now, is_patient=True)
+            while not sources[index].is_pressed() and min(due) != due[index]:
+                now = max(now, min(due))
+                exchange(due.index(min(due)))
+            now = now if sources[index].is_pressed() else max(now, due[index])
+            exchange(index)
+            waits += 1
+        runs.append((now + rng.choice((0.001, 0.02, 0.3)), index))

@@ -6,13 +6,14 @@ import pytest
 
 from tidegate.domain.leases import LeaseAnswer, LeaseBatch, LeaseClaim, open_s
 from tidegate.domain.limits import CounterSpec, Meter, Period, StoreDown
-from tidegate.policy.metering.leases.leased_counter import LeasedCounter
+from tidegate.policy.metering.leases.leased_counter import CONTENDED_S, LeasedCounter
 from tidegate.policy.metering.leases.leased_counters import MOST_CLAIMS, LeasedCounters, is_covered
 from tidegate.policy.metering.leases.ledger import LeaseLedger
 
 NAME = "rule;key=a"
 SLIDING = CounterSpec(Meter.SLIDING, 1000, 60.0)
 PLACES = CounterSpec(Meter.PLACES, 10)
+PLACES_OF_ONE = CounterSpec(Meter.PLACES, 1)
 
 
 class Pair:
@@ -24,6 +25,7 @@ class Pair:
         self.counters = LeasedCounters()
         self.spec = spec
         self.policy = policy
+        self.worker = "w"
 
     @property
     def counter(self) -> LeasedCounter:
@@ -42,7 +44,7 @@ class Pair:
         return claims
 
     def answer(self, claims: tuple[LeaseClaim, ...]) -> LeaseAnswer:
-        return self.ledger.exchange(LeaseBatch("w", claims), now=self.now)
+        return self.ledger.exchange(LeaseBatch(self.worker, claims), now=self.now)
 
     def take(self, amount: int) -> int | None:
         return self.counter.take(amount, now=self.now)
@@ -61,6 +63,12 @@ class Pair:
             slot = self.take(amount)
         assert slot is not None
         return slot
+
+
+def claim_of(sequence: int, *, held: int = 1, want: int = 0) -> LeaseClaim:
+    """Say what another worker says of the one place."""
+    life = 0 if sequence == 1 else 7 << 24 | 1
+    return LeaseClaim(counter=NAME, spec=PLACES_OF_ONE, sequence=sequence, life=life, spent=0, held=held, spare=0, want=want)
 
 
 def test_a_cold_counter_is_asked_for_once() -> None:
@@ -354,6 +362,66 @@ def test_places_are_kept_while_they_are_used() -> None:
     pair.exchange(2.0)
     assert 0 == pair.leased()
     assert pair.counter.is_idle(now=pair.now)
+
+
+def test_a_place_that_others_have_is_waited_for() -> None:
+    """A patient request asks again with the next exchange, until the place is given back; an impatient one is refused."""
+    mine, other = Pair(PLACES_OF_ONE), Pair(PLACES_OF_ONE)
+    other.ledger, other.worker = mine.ledger, "other"
+    other.use(1)
+    assert mine.take(1) is None
+    assert mine.need(1)
+    mine.exchange(0.0)
+    assert mine.take(1) is None
+    assert not mine.counter.may_come(1, now=mine.now)
+    assert mine.counter.may_come(1, now=mine.now, is_patient=True)
+    assert not mine.counters.is_pressed(), "the next exchange is soon enough"
+    shortages = mine.counters.shortages()
+    assert not any(map(is_covered, shortages))
+    other.counter.give_back(1, 0, now=other.now)
+    other.exchange(0.0)
+    mine.exchange()
+    assert all(map(is_covered, shortages))
+    assert 0 == mine.take(1)
+    assert other.take(1) is None
+
+
+def test_a_place_that_others_miss_is_given_back_at_once() -> None:
+    """Who was short of a place that others had does not keep one until the next exchange; some seconds later it does again."""
+    pair = Pair(PLACES_OF_ONE)
+    pressed: list[float] = []
+    pair.counters.when_pressed(lambda: pressed.append(pair.now))
+    pair.use(1)
+    pair.counter.give_back(1, 0, now=pair.now)
+    assert not pressed
+    assert not pair.counters.is_pressed()
+    pair.exchange()
+    pair.ledger.exchange(LeaseBatch("other", (claim_of(1),)), now=pair.now)
+    assert pair.take(1) is None
+    assert pair.need(1)
+    pair.exchange()
+    assert pair.counter.may_come(1, now=pair.now, is_patient=True)
+    pair.ledger.exchange(LeaseBatch("other", (claim_of(2, held=0, want=0),)), now=pair.now)
+    pair.exchange()
+    assert 0 == pair.take(1)
+    pair.counter.give_back(1, 0, now=pair.now)
+    assert [pair.now] == pressed
+    assert pair.counters.is_pressed()
+    pair.now += CONTENDED_S
+    pair.exchange()
+    pair.use(1)
+    pair.counter.give_back(1, 0, now=pair.now)
+    assert 1 == len(pressed)
+
+
+def test_places_that_are_all_ones_own_are_not_waited_for() -> None:
+    """Nobody else can give one back."""
+    pair = Pair(PLACES_OF_ONE)
+    pair.use(1)
+    assert pair.take(1) is None
+    assert pair.need(1)
+    pair.exchange()
+    assert not pair.counter.may_come(1, now=pair.now, is_patient=True)
 
 
 def test_places_without_a_store() -> None:

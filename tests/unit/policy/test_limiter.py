@@ -440,8 +440,8 @@ def test_a_limit_of_nobody_in_particular_is_everybodys() -> None:
 class Leased(SlidingWindow):
     """A counter that has nothing until the next exchange gives it something."""
 
-    def may_come(self, amount: int, *, now: float) -> bool:
-        del amount, now
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:
+        del amount, now, is_patient
         return True
 
 

@@ -60,6 +60,7 @@ class Keeper:
         return f"Keeper({self._name}, connected={bool(self._connected)}, exchanges={self._exchanges})"
 
     def start(self) -> None:
+        self._counters.when_pressed(self._wake.set)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="leases")
 
     async def replenished(self, *, deadline_s: float) -> None:
@@ -71,7 +72,8 @@ class Keeper:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[None] = loop.create_future()
         self._waiting[answered] = shortages
-        self._wake.set()
+        if self._counters.is_pressed():
+            self._wake.set()
         timer = loop.call_later(deadline_s, _resolve, answered)
         try:
             await answered  # itself, and no `asyncio.wait`: whoever waits is to take its units before the next claims are made

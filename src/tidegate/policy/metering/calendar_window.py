@@ -67,7 +67,7 @@ class CalendarWindow(Counter):
         self._advance(now)
         return self._used == 0
 
-    def may_come(self, amount: int, *, now: float) -> bool:  # noqa: ARG002  the Protocol's
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:  # noqa: ARG002  the Protocol's
         return False
 
     def _leaves_s(self, amount: int, now: float) -> float:

@@ -53,10 +53,11 @@ class Counter(ABC):
         """Tell whether forgetting it would change nothing."""
 
     @abstractmethod
-    def may_come(self, amount: int, *, now: float) -> bool:
-        """Tell whether a refusal of `amount` may be undone by the next exchange with a shared store, and ask for it there.
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:
+        """Tell whether a refusal of `amount` may be undone by an exchange with a shared store, and ask for it there.
 
-        A local counter never says so. Called once for each refusal by `take`.
+        `is_patient`: the request would also wait for what other workers have in use and may have ended. A local counter never says so.
+        Called once for each refusal by `take`.
         """
 
 

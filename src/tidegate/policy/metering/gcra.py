@@ -66,7 +66,7 @@ class Gcra(Counter):
         at = self._at(now)
         return self._full_until <= at
 
-    def may_come(self, amount: int, *, now: float) -> bool:  # noqa: ARG002  the Protocol's
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:  # noqa: ARG002  the Protocol's
         return False
 
     @property

@@ -336,7 +336,7 @@ def refusal_of(lines: Sequence[Line], wanted: Sequence[int], *, now: float) -> t
         wait_s = line.counter.wait_s(amount, now=now)
         if wait_s == 0:
             continue
-        may_come = may_come and line.counter.may_come(amount, now=now)
+        may_come = may_come and line.counter.may_come(amount, now=now, is_patient=True)
         weight = _LONGEST_S if wait_s is None else wait_s
         if longest is None or weight > longest[0]:
             longest = (weight, line, amount, wait_s)

@@ -49,5 +49,5 @@ class Places(Counter):
     def is_idle(self, *, now: float) -> bool:  # noqa: ARG002  the Protocol's
         return self._in_use == 0
 
-    def may_come(self, amount: int, *, now: float) -> bool:  # noqa: ARG002  the Protocol's
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:  # noqa: ARG002  the Protocol's
         return False

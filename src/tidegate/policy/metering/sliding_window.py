@@ -103,7 +103,7 @@ class SlidingWindow(Counter):
         self._advance_to(now)
         return self._total == 0 and self._debt == 0
 
-    def may_come(self, amount: int, *, now: float) -> bool:  # noqa: ARG002  the Protocol's
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:  # noqa: ARG002  the Protocol's
         return False
 
     def _leaves_s(self, amount: int, now: float) -> float:

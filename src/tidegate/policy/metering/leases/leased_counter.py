@@ -19,6 +19,8 @@ IDLE_S = 1.0
 """After so long without use a lease is given back."""
 DRY_S = 0.1
 """How long "no more is left" is believed without another answer: two exchanges."""
+CONTENDED_S = 10.0
+"""For so long after a place was missing that others had, every place is given back at once: they may be short of it in turn."""
 AHEAD_PARTS = 64
 """All workers together lease at most this part of a ceiling ahead of use: idle leases keep others from at most 1.6 % of it."""
 
@@ -54,6 +56,7 @@ class LeasedCounter(Counter):
         "_available",
         "_claim",
         "_claimed_at",
+        "_contended_until",
         "_current",
         "_demand",
         "_dry",
@@ -104,6 +107,7 @@ class LeasedCounter(Counter):
         self._promised = self._need = 0
         self._largest = 0
         self._rate = 0.0
+        self._contended_until = now
         self._used_at = now
         self._in_use = 0
         """By this worker, of what still matters; places, or units of any age that matters."""
@@ -137,11 +141,14 @@ class LeasedCounter(Counter):
         self._view.busy[self.name] = None
         return None
 
-    def give_back(self, amount: int, slot: int, *, now: float) -> None:  # noqa: ARG002  the Protocol's
+    def give_back(self, amount: int, slot: int, *, now: float) -> None:
         if self._is_places:
             self._in_use -= amount
             self._spent -= amount
             self._view.busy[self.name] = None
+            if now < self._contended_until:
+                self._view.urgent[self.name] = None
+                self._view.press()
             return
         use = self._uses.get(slot)
         if use is None or not use.used:
@@ -192,12 +199,20 @@ class LeasedCounter(Counter):
         self._forget_old(now)
         return self._in_use == 0 and self._claim is None and not self._unsaid and self._spent == 0 and self.spare(now=now) == 0
 
-    def may_come(self, amount: int, *, now: float) -> bool:
+    def may_come(self, amount: int, *, now: float, is_patient: bool = False) -> bool:
         """Also ask for it: the next claim wants as much."""
-        if self._view.is_alone(now) or amount > most_at_once(self.spec) or self._is_dry(now):
+        if self._view.is_alone(now) or amount > most_at_once(self.spec):
+            return False
+        if not self._is_dry(now):
+            self._view.urgent[self.name] = None
+        elif self._is_places and self._in_use < self.spec.ceiling:  # others have places, and say only now and then that one is free
+            self._contended_until = now + CONTENDED_S
+            if not is_patient:
+                return False
+            self._view.awaited[self.name] = None
+        else:
             return False
         self._waiting += amount
-        self._view.urgent[self.name] = None
         return True
 
     # ── as the exchange sees it ───────────────────────────────────────────────

@@ -6,7 +6,7 @@ claim is answered, said again, or too old to matter; counters are bounded as loc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidegate.domain.leases import LEASE_S, LeaseAnswer, LeaseClaim
 from tidegate.domain.limits import CounterSpec, StoreDown
@@ -91,11 +91,13 @@ class LeasedCounters:
                 made.append(claim)
                 self._under_way.add(name)
                 view.urgent.pop(name, None)
+                view.awaited.pop(name, None)
                 view.busy.pop(name, None)
                 view.busy[name] = None
             elif counter is None or not counter.is_engaged:
                 view.busy.pop(name, None)
                 view.urgent.pop(name, None)
+                view.awaited.pop(name, None)
         return tuple(made)
 
     def note_asked(self, *, now: float) -> None:
@@ -126,14 +128,19 @@ class LeasedCounters:
             if counter is not None:
                 counter.note_lost(claim.sequence)
 
+    def when_pressed(self, press: Callable[[], None]) -> None:
+        """Call `press` whenever a claim has become urgent and no request of this worker waits for it."""
+        self._view.press = press
+
     def is_pressed(self) -> bool:
-        """Tell whether a request waits for a claim that was not made yet."""
+        """Tell whether somebody waits for a claim that was not made yet."""
         return bool(self._view.urgent)
 
     def shortages(self) -> tuple[Shortage, ...]:
         """Give what is waited for at this moment; see `is_covered`."""
         counters, mark = self._counters, self._view.last_sequence
-        asked = [(counters[name], mark) for name in self._view.urgent if name in counters]
+        view = self._view
+        asked = [(counters[name], mark) for name in (*view.urgent, *view.awaited) if name in counters]
         return (*asked, *((counters[name], counters[name].answered) for name in self._under_way if name in counters))
 
     def serve_waiting(self) -> None:

@@ -6,6 +6,8 @@ empty everybody has a moment to say what is in use before anybody asks for more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidegate.domain.leases import LEASE_S, LeaseAnswer
 
 SETTLE_S = 1.5
@@ -21,10 +23,12 @@ class StoreView:
         "_is_lost",
         "_sequence",
         "_settled_at",
+        "awaited",
         "busy",
         "epoch_s",
         "lead_s",
         "lease_s",
+        "press",
         "promised",
         "urgent",
         "workers",
@@ -36,12 +40,16 @@ class StoreView:
         """For how long ahead a busy counter leases."""
         self.lease_s = lease_s
         self.workers = 1
+        self.awaited: dict[str, None] = {}
+        """Counters for which a request waits that the next exchange is soon enough for."""
         self.busy: dict[str, None] = {}
         """Counters that hold a lease, or have something to say, by name; those that spoke last are last."""
         self.promised: dict[str, None] = {}
         """Counters with units that were granted for those who wait and have not asked again."""
         self.urgent: dict[str, None] = {}
-        """Counters for which a request waits."""
+        """Counters for which a request waits, or whose places others wait for."""
+        self.press: Callable[[], None] = _do_nothing
+        """Tells whoever exchanges with the store that it is urgent though no request of this worker waits."""
         self._sequence = 0
         self._epoch: int | None = None
         self._settled_at = float("-inf")
@@ -87,3 +95,7 @@ class StoreView:
         self._epoch = answer.epoch
         self._settled_at = now + max(0.0, SETTLE_S - answer.age_s)
         return was_known
+
+
+def _do_nothing() -> None:
+    """Nobody exchanges yet."""
