@@ -25,7 +25,7 @@ from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, c
 from tidegate.http.request_head import CHUNKED, RequestFacts, check_beginning
 from tidegate.http.response_head import CLOSE, OWNED, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange
-from tidegate.http.server_socket import FULL_READ_BYTES, Phase, ServerSocket, peer_name
+from tidegate.http.server_socket import LARGE_READ_BYTES, Phase, ServerSocket, peer_name
 from tidegate.http.server_state import ServerState
 
 MAX_AHEAD_BYTES: Final = 65_536
@@ -99,10 +99,9 @@ class ServerConnection(ServerSocket):
             self._hold_ahead(data)
         elif phase is _LINGERING:
             self._throw_away(len(data))
-            return
         elif phase is _WAITING or phase is _BODY:
             self._read_body(data)
-        if len(data) >= FULL_READ_BYTES:
+        if len(data) >= LARGE_READ_BYTES:
             self._rest_for_a_turn()
         self._outbox.flush_if_full()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from tidegate.testing.raw_http import (
     until,
 )
 
+MOST_IN_A_READ = 262_144
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -319,6 +321,36 @@ def test_a_body_that_drips_is_bounded_as_a_whole() -> None:
             dripping.cancel()
 
     uvloop.run(main())
+
+
+def test_a_large_body_leaves_every_other_turn_to_the_others() -> None:
+    """A client that sends as fast as it can has one read in a turn of the loop, and not the 32 that the loop would do."""
+
+    async def main() -> None:
+        application = RecordingApplication(on_head=ask_for_body, on_body=do_nothing)
+        async with serving(application, ServerLimits(max_body_bytes=1 << 25)) as server:
+            held = [0]
+
+            def look() -> None:
+                held.append(server.statistics().buffered_bytes)
+                watching[0] = loop.call_soon(look)
+
+            loop = asyncio.get_running_loop()
+            watching = [loop.call_soon(look)]
+            await asyncio.to_thread(send_body, server.port, 1 << 24)
+            recorded = await application.exchange(0)
+            await recorded.wait_for("body_received")
+            watching[0].cancel()
+            most = max(after - before for before, after in pairwise(held))
+            assert 65_536 < most <= MOST_IN_A_READ
+
+    uvloop.run(main())
+
+
+def send_body(port: int, size: int) -> None:
+    """Send a request with a body of `size` bytes, and leave the answer alone."""
+    with socket.create_connection(("127.0.0.1", port)) as connected:
+        connected.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
 
 
 def stream_until_paused(recorded: RecordedExchange) -> None:

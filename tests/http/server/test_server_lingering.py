@@ -36,6 +36,8 @@ class RecordingTransport(asyncio.Transport):
         super().__init__({"peername": ("192.0.2.1", 1)})
         self.sent = b""
         self.did: list[str] = []
+        self.turns = 0
+        """How often reading was left for another turn of the loop."""
         self.unsent = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -61,6 +63,12 @@ class RecordingTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.did.append("abort")
+
+    def pause_reading(self) -> None:
+        self.turns += 1
+
+    def resume_reading(self) -> None:
+        """Go on with what comes."""
 
 
 @pytest.fixture
@@ -127,11 +135,12 @@ def test_a_client_that_sends_slowly_for_ever_is_dropped(
 
 
 def test_a_client_that_sends_fast_for_ever_is_dropped(connection: ServerConnection, transport: RecordingTransport) -> None:
-    """The amount thrown away is bounded as well."""
+    """The amount thrown away is bounded as well, and every large read is one turn of the loop."""
     piece = bytes(1 << 24)
     for _ in range(LINGER_BYTES // len(piece)):
         connection.data_received(piece)
     assert transport.did == ["write_eof"]
+    assert transport.turns == LINGER_BYTES // len(piece)
     connection.data_received(b"z")
     assert transport.did == ["write_eof", "abort"]
 
