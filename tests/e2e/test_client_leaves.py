@@ -113,7 +113,8 @@ def record_of(process: GatewayProcess, request: ReceivedRequest) -> dict[str, An
     """Wait for the record of a request that the upstream received."""
     request_id, deadline = request.header("x-request-id"), time.monotonic() + 5.0
     while time.monotonic() < deadline:
-        lines = [line for file in (process.state_directory / "records").glob("*.jsonl") for line in file.read_text().splitlines()]
+        files = (process.state_directory / "records").glob("*.jsonl")
+        lines = [line for file in files for line in file.read_text().rpartition("\n")[0].splitlines()]  # the last may be half written
         for record in map(json.loads, lines):
             if record["request_id"] == request_id:
                 found: dict[str, Any] = record
