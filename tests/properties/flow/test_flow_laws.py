@@ -23,6 +23,7 @@ from tidegate.flow.actions import (
     Detach,
     EndStream,
     Finish,
+    HoldCost,
     InterruptStream,
     Relay,
     Reply,
@@ -332,12 +333,12 @@ def test_a_limit_ends_with_what_was_used(world: Scenario) -> None:
 
 @given(worlds())
 def test_nothing_is_sent_or_begun_for_a_client_that_is_gone(world: Scenario) -> None:
-    """Law: after a client left, its call may end and be recorded, and that is all."""
+    """Law: after a client left, its call may end, hold what it comes to cost, and be recorded, and that is all."""
     trace = simulate(world)
     for index in range(len(world.requests)):
         kinds = [type(action) for action in _of(trace, index)]
         if Detach in kinds:
-            assert set(kinds[kinds.index(Detach) + 1 :]) <= {CancelAttempt, Finish}
+            assert set(kinds[kinds.index(Detach) + 1 :]) <= {CancelAttempt, HoldCost, Finish}
 
 
 @given(worlds())
