@@ -88,7 +88,7 @@ MESSAGES = {
     "gateway/request_context": (),
     "http/answer_memory": (),
     "http/head_memory": (),
-    "http/request_head": ("RequestFacts", "_Line"),
+    "http/request_head": ("ParsedHead", "_Line"),
     "policy/metering/coefficients": ("Expected", "TokenEstimate"),
     "policy/metering/estimate": ("Estimate",),
     "ports": ("RequestHead", "UpstreamRequest", "WindowState", "LimitState"),

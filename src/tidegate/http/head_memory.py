@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from tidegate.domain.units import Headers
-from tidegate.http.request_head import MAX_LENGTH_DIGITS, HeadReader, RequestFacts
+from tidegate.http.request_head import MAX_LENGTH_DIGITS, HeadReader, ParsedHead
 from tidegate.ports import RequestHead
 
 CAPACITY: Final = 512
@@ -36,7 +36,7 @@ class _Known(msgspec.Struct, frozen=True):
     """A good head without its length, whose digits begin at `at`; its fields are those `before` and `after` the length."""
 
     at: int
-    facts: RequestFacts
+    parsed: ParsedHead
     before: Headers
     after: Headers
 
@@ -52,7 +52,7 @@ class HeadMemory:
         self._credit = CAPACITY
         """Heads that may be remembered before one must have come again; at most as many as there is room for."""
 
-    def read(self, raw: bytes, peer: str) -> RequestFacts:
+    def read(self, raw: bytes, peer: str) -> ParsedHead:
         """Read a head: all bytes from the request line to the empty line. Raises what `HeadReader.read` raises."""
         at = length_at(raw) if len(raw) <= MAX_HEAD_BYTES else 0
         if not at:
@@ -64,32 +64,32 @@ class HeadMemory:
         rest = raw[:at] + raw[end:]
         known = self._known.get(rest)
         if known is None or known.at != at:
-            facts = self._reader.read(raw, peer)
-            self._remember(rest, at, facts, digits)
-            return facts
+            parsed = self._reader.read(raw, peer)
+            self._remember(rest, at, parsed, digits)
+            return parsed
         if self._credit < CAPACITY:
             self._credit = max(self._credit, 0) + 1
-        facts, head, length = known.facts, known.facts.head, ((LENGTH, digits),)
-        return RequestFacts(
+        parsed, head, length = known.parsed, known.parsed.head, ((LENGTH, digits),)
+        return ParsedHead(
             RequestHead(head.method, head.path, head.query, known.before + length + known.after, peer, head.notes),
             int(digits),
-            facts.keep_alive,
-            facts.http_1_0,
-            facts.expectation,
-            facts.coded,
+            parsed.keep_alive,
+            parsed.http_1_0,
+            parsed.expectation,
+            parsed.coded,
         )
 
-    def _remember(self, rest: bytes, at: int, facts: RequestFacts, digits: bytes) -> None:
+    def _remember(self, rest: bytes, at: int, parsed: ParsedHead, digits: bytes) -> None:
         self._credit -= 1
         if self._credit < 0 and self._credit % REST:
             return
-        fields, length = facts.head.headers, (LENGTH, digits)
+        fields, length = parsed.head.headers, (LENGTH, digits)
         if length not in fields or len(fields) > MAX_FIELDS or not _OF_ONE_REQUEST.isdisjoint([name for name, _ in fields]):
             return
         if len(self._known) >= CAPACITY:
             self._known.clear()
         place = fields.index(length)
-        self._known[rest] = _Known(at, facts, fields[:place], fields[place + 1 :])
+        self._known[rest] = _Known(at, parsed, fields[:place], fields[place + 1 :])
 
 
 def length_at(raw: bytes) -> int:

@@ -22,7 +22,7 @@ MAX_HEADER_FIELDS: Final = 256
 """Browsers and SDKs send some 30; each costs a callback, so bytes alone are no bound on the work."""
 
 CHUNKED: Final = -1
-"""`RequestFacts.body_length` of a body in chunks."""
+"""`ParsedHead.body_length` of a body in chunks."""
 
 MAX_LENGTH_DIGITS: Final = 18
 _REQUEST_LINE: Final = re.compile(rb"([A-Z-]{1,20}) (/[!\"$-~]*|\*) HTTP/1\.([01])\r\n")
@@ -37,7 +37,7 @@ _REMEMBERED_LINES: Final = 256
 _PLAIN_CODINGS: Final = (b"identity", b"")
 
 
-class RequestFacts(msgspec.Struct, frozen=True):
+class ParsedHead(msgspec.Struct, frozen=True):
     """A request's head, and what it says about the rest."""
 
     head: RequestHead
@@ -75,7 +75,7 @@ class HeadReader:
     def on_headers_complete(self) -> None:
         self._complete = True
 
-    def read(self, raw: bytes, peer: str) -> RequestFacts:
+    def read(self, raw: bytes, peer: str) -> ParsedHead:
         """Read a head: all bytes from the request line to the empty line. Raises `InvalidHttp` and its siblings."""
         line = self._line(raw)
         fields = self._split(raw)
@@ -92,7 +92,7 @@ class HeadReader:
         _check_host(by_name.get(b"host"), http_1_0=http_1_0)
         connection = by_name.get(b"connection")
         expectation = by_name.get(b"expect")
-        return RequestFacts(
+        return ParsedHead(
             RequestHead(line.method, line.path, line.query, tuple(fields), peer),
             _body_length(by_name, http_1_0=http_1_0),
             not http_1_0 if connection is None else _keeps_alive(connection, http_1_0=http_1_0),

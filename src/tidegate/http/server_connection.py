@@ -22,7 +22,7 @@ from tidegate.domain.header_lines import field_lines
 from tidegate.errors import ExpectationFailed, HeadersTooLarge, RequestTimeout, TidegateError
 from tidegate.http.deadlines import NEVER
 from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body, over_memory
-from tidegate.http.request_head import CHUNKED, RequestFacts, check_beginning
+from tidegate.http.request_head import CHUNKED, ParsedHead, check_beginning
 from tidegate.http.response_head import CLOSE, OWNED, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange
 from tidegate.http.server_socket import LARGE_READ_BYTES, Phase, ServerSocket, peer_name
@@ -285,20 +285,20 @@ class ServerConnection(ServerSocket):
         """Start the exchange of the request with the head `raw`, whose body begins at `data[at]`; give the index after what was taken."""
         state = self.state
         try:
-            facts = state.head_memory.read(raw, self._peer)
+            parsed = state.head_memory.read(raw, self._peer)
         except TidegateError as error:
             self._refuse(error)
             return len(data)
-        if facts.expectation is not None and facts.expectation != b"100-continue":
+        if parsed.expectation is not None and parsed.expectation != b"100-continue":
             self._refuse(ExpectationFailed("The only expectation supported is 100-continue. Send the request without an expect header."))
             return len(data)
-        exchange = ServerExchange(self, facts)
+        exchange = ServerExchange(self, parsed)
         self._exchange = exchange
         state.exchanges += 1
         state.requests += 1
         self._phase_deadline = self.deadline = NEVER
-        if facts.body_length:
-            at = self._begin_body(exchange, facts, data, at)
+        if parsed.body_length:
+            at = self._begin_body(exchange, parsed, data, at)
         else:
             exchange.body = b""
             exchange.body_complete = True
@@ -331,11 +331,11 @@ class ServerConnection(ServerSocket):
 
     # ── reading a body ────────────────────────────────────────────────────────
 
-    def _begin_body(self, exchange: ServerExchange, facts: RequestFacts, data: bytes, at: int) -> int:
+    def _begin_body(self, exchange: ServerExchange, parsed: ParsedHead, data: bytes, at: int) -> int:
         limits = self.state.limits
-        length = facts.body_length
+        length = parsed.body_length
         self._phase = _WAITING
-        if facts.coded:
+        if parsed.coded:
             self._give_up_body(exchange, coded_body())
         elif length > limits.max_body_bytes:
             self._give_up_body(exchange, body_too_large(limits.max_body_bytes))
@@ -350,7 +350,7 @@ class ServerConnection(ServerSocket):
             self._phase = _RUNNING
             return at + length
         else:
-            exchange.awaits_continue = facts.expectation is not None and at == len(data) and not facts.http_1_0
+            exchange.awaits_continue = parsed.expectation is not None and at == len(data) and not parsed.http_1_0
             exchange.reader = ChunkedReader(limits.max_body_bytes) if length == CHUNKED else LengthReader(length)
             return self._feed_reader(exchange, exchange.reader, data, at)
         return len(data)

@@ -15,7 +15,7 @@ from tidegate.domain.header_lines import field_lines
 from tidegate.domain.units import HeaderLines, Headers
 from tidegate.errors import InternalError, TidegateError
 from tidegate.http.framing import ChunkedReader, LengthReader
-from tidegate.http.request_head import RequestFacts
+from tidegate.http.request_head import ParsedHead
 from tidegate.http.response_head import CLOSE, KEEP_ALIVE, OWNED, has_body, status_line
 from tidegate.ports import ExchangeReceiver, RequestHead
 
@@ -63,12 +63,12 @@ class ServerExchange:
         "refusal",
     )
 
-    def __init__(self, connection: ServerConnection, facts: RequestFacts) -> None:
+    def __init__(self, connection: ServerConnection, parsed: ParsedHead) -> None:
         self._connection: ServerConnection | None = connection
         self._framing = _UNDECIDED
-        self.head: RequestHead = facts.head
-        self._http_1_0 = facts.http_1_0
-        self.closing = not facts.keep_alive
+        self.head: RequestHead = parsed.head
+        self._http_1_0 = parsed.http_1_0
+        self.closing = not parsed.keep_alive
         """The connection closes after this response."""
         self.receiver: ExchangeReceiver | None = None
         """None until the application has returned."""

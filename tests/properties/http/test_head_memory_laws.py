@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import TidegateError
 from tidegate.http.head_memory import CAPACITY, MAX_FIELDS, MAX_HEAD_BYTES, REST, HeadMemory
-from tidegate.http.request_head import HeadReader, RequestFacts
+from tidegate.http.request_head import HeadReader, ParsedHead
 
 PEER = "127.0.0.1:1"
 HEAD = b"POST /v1/chat/completions?a=1 HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nAuthorization: Bearer k\r\n\r\n"
@@ -99,12 +99,12 @@ def sequences(draw: st.DrawFn) -> list[bytes]:
 
 def outcome(reader: HeadMemory | HeadReader, raw: bytes, peer: str) -> tuple[Any, ...]:
     try:
-        facts = reader.read(raw, peer)
+        parsed = reader.read(raw, peer)
     except TidegateError as error:
         return type(error), str(error)
-    head = facts.head
+    head = parsed.head
     read = (head.method, head.path, head.query, head.headers, head.peer)
-    return (*read, facts.body_length, facts.keep_alive, facts.http_1_0, facts.expectation, facts.coded)
+    return (*read, parsed.body_length, parsed.keep_alive, parsed.http_1_0, parsed.expectation, parsed.coded)
 
 
 @given(sequences())
@@ -122,13 +122,13 @@ def test_law_what_came_before_changes_nothing(heads: list[bytes]) -> None:
 @given(sequences())
 def test_law_notes_are_shared_only_by_heads_that_differ_in_their_length(heads: list[bytes]) -> None:
     """Of two heads with the same notes every field but content-length is equal, in its place; and so is the first line."""
-    memory, by_notes = HeadMemory(), dict[int, list[RequestFacts]]()
+    memory, by_notes = HeadMemory(), dict[int, list[ParsedHead]]()
     for raw in heads:
         try:
-            facts = memory.read(raw, PEER)
+            parsed = memory.read(raw, PEER)
         except TidegateError:
             continue
-        by_notes.setdefault(id(facts.head.notes), []).append(facts)
+        by_notes.setdefault(id(parsed.head.notes), []).append(parsed)
 
     for alike in by_notes.values():
         assert 1 == len({(each.head.method, each.head.path, each.head.query) for each in alike})
