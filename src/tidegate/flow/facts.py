@@ -95,6 +95,8 @@ class Step(StrEnum):
 
 
 class Phase(StrEnum):
+    """Where a call is: without an attempt, in one whose output is held back, in one that the client sees, or at its end."""
+
     WAITING = "waiting"
     RUNNING = "running"
     COMMITTED = "committed"

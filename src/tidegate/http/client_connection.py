@@ -47,7 +47,7 @@ TURN_BYTES: Final = 65_536
 """Of a larger read so much is taken at once, and the rest in the loop's next turns: small events in it can cost 10 ms for each 64 KiB."""
 
 
-class Phase(IntEnum):
+class ResponsePhase(IntEnum):
     """How far the response of the current call is."""
 
     HEAD = 0
@@ -55,9 +55,9 @@ class Phase(IntEnum):
     COMPLETE = 2
 
 
-_HEAD: Final = Phase.HEAD
-_BODY: Final = Phase.BODY
-_COMPLETE: Final = Phase.COMPLETE
+_HEAD: Final = ResponsePhase.HEAD
+_BODY: Final = ResponsePhase.BODY
+_COMPLETE: Final = ResponsePhase.COMPLETE
 
 
 class Owner(CallOwner, Protocol):

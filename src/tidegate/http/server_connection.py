@@ -1,6 +1,6 @@
 """The request half of a server connection: reads requests one after the other, and hands each to the application.
 
-Phases: IDLE → (WAITING →) (BODY →) RUNNING → IDLE …, at the end LINGERING or CLOSING; `Phase` says what each means.
+Phases: IDLE → (WAITING →) (BODY →) RUNNING → IDLE …, at the end LINGERING or CLOSING; `ConnectionPhase` says what each means.
 
 Invariants. At most one exchange at a time: bytes of later requests wait unparsed, at most `MAX_AHEAD_BYTES` and one read, then reading
 pauses. After a refusal nothing more is parsed. A head's deadline is set with its first byte and a body's total deadline with
@@ -25,7 +25,7 @@ from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, c
 from tidegate.http.request_head import CHUNKED, ParsedHead, check_beginning
 from tidegate.http.response_head import CLOSE, OWNED, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange
-from tidegate.http.server_socket import LARGE_READ_BYTES, Phase, ServerSocket, peer_name
+from tidegate.http.server_socket import LARGE_READ_BYTES, ConnectionPhase, ServerSocket, peer_name
 from tidegate.http.server_state import ServerState
 
 MAX_AHEAD_BYTES: Final = 65_536
@@ -46,11 +46,11 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 # Looking a member up in its Enum costs more than the comparison; these are compared for each read.
-_IDLE: Final = Phase.IDLE
-_WAITING: Final = Phase.WAITING
-_BODY: Final = Phase.BODY
-_RUNNING: Final = Phase.RUNNING
-_LINGERING: Final = Phase.LINGERING
+_IDLE: Final = ConnectionPhase.IDLE
+_WAITING: Final = ConnectionPhase.WAITING
+_BODY: Final = ConnectionPhase.BODY
+_RUNNING: Final = ConnectionPhase.RUNNING
+_LINGERING: Final = ConnectionPhase.LINGERING
 
 
 class ServerConnection(ServerSocket):
@@ -121,7 +121,7 @@ class ServerConnection(ServerSocket):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc  # a reset and a FIN mean the same to the application
         state = self.state
-        self._phase = Phase.CLOSING
+        self._phase = ConnectionPhase.CLOSING
         self._held_output = b""
         self.deadline = NEVER
         state.deadlines.forget(self)

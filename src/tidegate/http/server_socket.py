@@ -40,7 +40,7 @@ LINGER_BYTES: Final = 1 << 30
 response only when it has sent everything sees it within these bounds; giving up earlier would reset the connection under it."""
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     IDLE = auto()
     """Between requests, or within a head."""
     WAITING = auto()
@@ -90,7 +90,7 @@ class ServerSocket(Sender, asyncio.Protocol):
         self.state = state
         self.deadline = NEVER
         self.wake_at = NEVER
-        self._phase = Phase.IDLE
+        self._phase = ConnectionPhase.IDLE
         self._phase_deadline = NEVER
         self._limit_at = NEVER
         """When the body must be complete, or the lingering over, whatever the pace."""
@@ -128,18 +128,18 @@ class ServerSocket(Sender, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        if self._phase is not Phase.CLOSING:
+        if self._phase is not ConnectionPhase.CLOSING:
             self._await_reader()
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        if self._phase is not Phase.CLOSING:
+        if self._phase is not ConnectionPhase.CLOSING:
             self._watch(self._phase_deadline)
 
     def expire(self, now: float) -> None:
         """Act on the deadline, which is past: see to a slow reader, or end the phase."""
         unsent = self._transport.get_write_buffer_size()
-        if unsent and (self._write_paused or self._phase is Phase.CLOSING or self._phase is Phase.LINGERING):
+        if unsent and (self._write_paused or self._phase is ConnectionPhase.CLOSING or self._phase is ConnectionPhase.LINGERING):
             if self._unsent - unsent >= MIN_PROGRESS_BYTES:
                 self._unsent = unsent
                 self._watch(now + self.state.limits.send_timeout_s)
@@ -198,7 +198,7 @@ class ServerSocket(Sender, asyncio.Protocol):
 
     def _close(self) -> None:
         """Close when everything is sent."""
-        self._phase = Phase.CLOSING
+        self._phase = ConnectionPhase.CLOSING
         self.flush()
         self._transport.close()
         if self._transport.get_write_buffer_size():
@@ -210,7 +210,7 @@ class ServerSocket(Sender, asyncio.Protocol):
             self._close()
             return
         self.flush()
-        self._phase = Phase.LINGERING
+        self._phase = ConnectionPhase.LINGERING
         now = self.state.loop.time()
         self._limit_at = now + LINGER_TOTAL_S
         self._phase_deadline = now + LINGER_PAUSE_S
@@ -230,7 +230,7 @@ class ServerSocket(Sender, asyncio.Protocol):
             self._set_deadline(min(self.state.loop.time() + LINGER_PAUSE_S, self._limit_at))
 
     def _drop(self) -> None:
-        self._phase = Phase.CLOSING
+        self._phase = ConnectionPhase.CLOSING
         self.flush()
         self._transport.abort()
 
