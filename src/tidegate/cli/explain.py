@@ -102,17 +102,17 @@ def _rule_lines(report: Report) -> list[str]:
 
 
 def _promise_lines(report: Report) -> list[str]:
-    standings = report.explanation.standings
-    if not standings:
+    ranked = report.explanation.standings
+    if not ranked:
         return []
     promised = report.explanation.promised_ttft_s
     words = f"{promised:g} s to the first token" if promised is not None else f"nothing to tier {report.tier}: the cheapest goes first"
     lines = [f"promise  {words}"]
-    for standing in standings:
-        known = "not known" if standing.ttft_s is None else f"{standing.ttft_s:g} s {'observed' if standing.observed else 'declared'}"
-        kept = "" if standing.keeps is None else ", keeps it" if standing.keeps else ", does not keep it"
-        name = standing.target.upstream if standing.target.model is None else f"{standing.target.upstream} as {standing.target.model}"
-        lines.append(f"  {name}: first token {known}, relative cost {standing.relative_cost:g}{kept}")
+    for each in ranked:
+        known = "not known" if each.ttft_s is None else f"{each.ttft_s:g} s {'observed' if each.observed else 'declared'}"
+        kept = "" if each.keeps is None else ", keeps it" if each.keeps else ", does not keep it"
+        name = each.target.upstream if each.target.model is None else f"{each.target.upstream} as {each.target.model}"
+        lines.append(f"  {name}: first token {known}, relative cost {each.relative_cost:g}{kept}")
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.domain.units import UpstreamName
 from tidegate.domain.upstream import Target
-from tidegate.policy.routing.sla import Candidate, Standing, order_by_promise
+from tidegate.policy.routing.sla import Candidate, RankedTarget, order_by_promise
 
 FAST, CHEAP, SLOW, NEW = (Target(UpstreamName(name)) for name in ("fast", "cheap", "slow", "new"))
 
@@ -20,7 +20,7 @@ class Seen:
 
 
 def order(candidates: list[Candidate], promised: float | None, seen: Seen | None = None) -> list[str]:
-    return [standing.target.upstream for standing in order_by_promise(candidates, promised, seen or Seen())]
+    return [each.target.upstream for each in order_by_promise(candidates, promised, seen or Seen())]
 
 
 def test_the_cheapest_that_keeps_the_promise_goes_first() -> None:
@@ -55,11 +55,11 @@ def test_where_none_keeps_the_promise_the_fastest_goes_first() -> None:
     assert ["fast", "cheap", "slow"] == order(candidates, 0.2)
 
 
-def test_standings_say_what_is_known() -> None:
+def test_the_ranking_says_what_is_known() -> None:
     """For people: the time, where it comes from, and what it means for the promise."""
     candidates = [Candidate(FAST, 0.1, 2.0), Candidate(CHEAP, 0.1, 1.0), Candidate(NEW)]
     assert order_by_promise(candidates, 0.2, Seen(cheap=0.5)) == [
-        Standing(FAST, 2.0, 0.1, observed=False, keeps=True),
-        Standing(NEW, 1.0, None, observed=False, keeps=None),
-        Standing(CHEAP, 1.0, 0.5, observed=True, keeps=False),
+        RankedTarget(FAST, 2.0, 0.1, observed=False, keeps=True),
+        RankedTarget(NEW, 1.0, None, observed=False, keeps=None),
+        RankedTarget(CHEAP, 1.0, 0.5, observed=True, keeps=False),
     ]

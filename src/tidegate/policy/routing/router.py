@@ -23,7 +23,7 @@ from tidegate.domain.request import BodyChanges, Operation, ParsedRequest
 from tidegate.domain.upstream import Route, Target
 from tidegate.policy.routing.budget import Budget, Fit, fit, surely_fits
 from tidegate.policy.routing.rules import CompiledRule, Facts, Rule, RuleVerdict, first_that_holds
-from tidegate.policy.routing.sla import Candidate, Observations, Standing, order_by_promise
+from tidegate.policy.routing.sla import Candidate, Observations, RankedTarget, order_by_promise
 
 SLA = "sla"
 BUDGET = "budget"
@@ -68,7 +68,7 @@ class Explanation(msgspec.Struct, frozen=True):
     rules: tuple[RuleVerdict, ...]
     """Of the rules that look at this model, in order; the first that held won."""
     promised_ttft_s: float | None
-    standings: tuple[Standing, ...]
+    standings: tuple[RankedTarget, ...]
     """Of the route's targets; empty where they stay as listed."""
     fit: Fit | None
     """None: the route has no budget."""
@@ -117,13 +117,13 @@ class Router:
             return Plan(route)
         facts = Facts(request, tier=caller.tier, feature=feature, read=self._read_features)
         rule = first_that_holds(rules, facts)
-        standings: list[Standing] = []
+        ranked: list[RankedTarget] = []
         if settings is not None and settings.candidates is not None:
-            standings = order_by_promise(settings.candidates, self._promises.get(caller.tier), fleet)
+            ranked = order_by_promise(settings.candidates, self._promises.get(caller.tier), fleet)
         fitted: Fit | None = None
         if settings is not None and settings.budget is not None and not surely_fits(request, settings.budget):
             fitted = fit(request, facts.read_prompt(), settings.budget)
-        return _compose(route, rule, standings, self._promises.get(caller.tier), fitted, facts.prompt)
+        return _compose(route, rule, ranked, self._promises.get(caller.tier), fitted, facts.prompt)
 
     def explain(
         self, request: ParsedRequest, route: Route, caller: Principal, feature: str, fleet: Observations, *, now: float
@@ -137,11 +137,11 @@ class Router:
         if request.operation is Operation.EMBEDDING:
             return Explanation(plan, features, (), promised, (), None)
         verdicts = tuple(rule.verdict(facts) for rule in self._rules_for(request.model))
-        standings: list[Standing] = []
+        ranked: list[RankedTarget] = []
         if settings is not None and settings.candidates is not None:
-            standings = order_by_promise(settings.candidates, promised, fleet)
+            ranked = order_by_promise(settings.candidates, promised, fleet)
         fitted = fit(request, features, settings.budget) if settings is not None and settings.budget is not None else None
-        return Explanation(plan, features, verdicts, promised, tuple(standings), fitted)
+        return Explanation(plan, features, verdicts, promised, tuple(ranked), fitted)
 
     def _rules_for(self, model: str) -> tuple[CompiledRule, ...]:
         """Give the rules that look at a model; what was found is remembered."""
@@ -159,17 +159,17 @@ class Router:
 def _compose(
     route: Route,
     rule: CompiledRule | None,
-    standings: Sequence[Standing],
+    ranked: Sequence[RankedTarget],
     promised_ttft_s: float | None,
     fitted: Fit | None,
     features: PromptFeatures | None,
 ) -> Plan:
     """Put together what was found: the smaller model, then the rule's targets, then the route's own."""
-    own = tuple(standing.target for standing in standings) if standings else route.targets
+    own = tuple(each.target for each in ranked) if ranked else route.targets
     name, reasons = "", []
-    if standings and own[0] != route.targets[0]:
+    if ranked and own[0] != route.targets[0]:
         name = SLA
-        reasons.append(_promise_words(standings[0], promised_ttft_s))
+        reasons.append(_promise_words(ranked[0], promised_ttft_s))
     if rule is not None:
         own = (*rule.use, *own)
         name = rule.name
@@ -200,7 +200,7 @@ def _each_once(targets: tuple[Target, ...]) -> tuple[Target, ...]:
     return tuple(kept)
 
 
-def _promise_words(first: Standing, promised_ttft_s: float | None) -> str:
+def _promise_words(first: RankedTarget, promised_ttft_s: float | None) -> str:
     if promised_ttft_s is None:
         return f"{first.target.upstream} is the cheapest, and nothing is promised to this tier"
     if first.ttft_s is None:

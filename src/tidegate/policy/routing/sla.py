@@ -31,7 +31,7 @@ class Candidate(msgspec.Struct, frozen=True):
     relative_cost: float = 1.0
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RankedTarget(msgspec.Struct, frozen=True):
     """A candidate beside a promise. `keeps` None: nothing is known, or nothing was promised."""
 
     target: Target
@@ -42,28 +42,28 @@ class Standing(msgspec.Struct, frozen=True):
     keeps: bool | None
 
 
-def order_by_promise(candidates: Sequence[Candidate], promised_ttft_s: float | None, observations: Observations) -> list[Standing]:
+def order_by_promise(candidates: Sequence[Candidate], promised_ttft_s: float | None, observations: Observations) -> list[RankedTarget]:
     """Give the candidates in the order to try."""
-    standings = [_standing(candidate, promised_ttft_s, observations) for candidate in candidates]
-    standings.sort(key=_cost if promised_ttft_s is None else _rank)
-    return standings
+    ranked = [_beside_promise(candidate, promised_ttft_s, observations) for candidate in candidates]
+    ranked.sort(key=_cost if promised_ttft_s is None else _rank)
+    return ranked
 
 
-def _standing(candidate: Candidate, promised_ttft_s: float | None, observations: Observations) -> Standing:
+def _beside_promise(candidate: Candidate, promised_ttft_s: float | None, observations: Observations) -> RankedTarget:
     observed = observations.observed_ttft_s(candidate.target.upstream)
     ttft_s = observed if observed is not None else candidate.typical_ttft_s
     keeps = None if promised_ttft_s is None or ttft_s is None else ttft_s <= promised_ttft_s
-    return Standing(candidate.target, candidate.relative_cost, ttft_s, observed is not None, keeps)
+    return RankedTarget(candidate.target, candidate.relative_cost, ttft_s, observed is not None, keeps)
 
 
-def _cost(standing: Standing) -> float:
-    return standing.relative_cost
+def _cost(ranked: RankedTarget) -> float:
+    return ranked.relative_cost
 
 
-def _rank(standing: Standing) -> tuple[int, float]:
-    if standing.keeps is None:
-        return 1, standing.relative_cost
-    if standing.keeps:
-        return 0, standing.relative_cost
-    assert standing.ttft_s is not None, "only a known time can break a promise"
-    return 2, standing.ttft_s
+def _rank(ranked: RankedTarget) -> tuple[int, float]:
+    if ranked.keeps is None:
+        return 1, ranked.relative_cost
+    if ranked.keeps:
+        return 0, ranked.relative_cost
+    assert ranked.ttft_s is not None, "only a known time can break a promise"
+    return 2, ranked.ttft_s
