@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.unit.books.random_entries import LAST_S, credited, entries, histories, settlements
 
 from tidegate.domain.books import Entry, Hold
-from tidegate.policy.metering.posting import Posting, PostingKind, Standing, expiry_of, posting_of
+from tidegate.policy.metering.posting import OperationState, Posting, PostingKind, expiry_of, posting_of
 
 History = list[tuple[float, list[Entry]]]
 
@@ -18,18 +18,18 @@ class Ledger:
 
     def __init__(self) -> None:
         self.postings: list[Posting] = []
-        self.standings: defaultdict[str, Standing] = defaultdict(Standing)
+        self.states: defaultdict[str, OperationState] = defaultdict(OperationState)
 
     def play(self, history: History) -> None:
         for now, batch in history:
             for entry in batch:
-                self.take(posting_of(entry, self.standings[entry.operation_id], now=now))
+                self.take(posting_of(entry, self.states[entry.operation_id], now=now))
             self.expire(now)
 
     def expire(self, now: float) -> None:
         for posting in [posting for posting in self.postings if posting.kind is PostingKind.HOLD]:
             entry = posting.entry
-            self.take(expiry_of(entry.operation_id, entry.tenant, self.standings[entry.operation_id], now=now))
+            self.take(expiry_of(entry.operation_id, entry.tenant, self.states[entry.operation_id], now=now))
 
     def take(self, posting: Posting | None) -> None:
         if posting is not None:
@@ -85,9 +85,9 @@ def test_a_history_told_twice_is_told_once(history: History) -> None:
 
 
 @given(entries())
-def test_a_standing_read_back_is_the_one_that_was(entry: Entry) -> None:
+def test_a_state_read_back_is_the_one_that_was(entry: Entry) -> None:
     """Law: what is read from the rows decides like what was kept in memory."""
-    live, read = Standing(), Standing()
+    live, read = OperationState(), OperationState()
     posting = posting_of(entry, live, now=0.0)
     assert posting is not None
     read.note(posting.kind, entry.attempt, posting.holds_micro, entry.expires_at if isinstance(entry, Hold) else None)

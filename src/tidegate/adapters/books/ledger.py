@@ -18,7 +18,7 @@ from tidegate.adapters.books.schema import Cell, row_of
 from tidegate.domain.books import Balance, Entry, Invariant, OperationId, SettledCall, UsageRow
 from tidegate.domain.units import TenantId
 from tidegate.errors import InternalError, InvalidParameter
-from tidegate.policy.metering.posting import Posting, PostingKind, Standing, expiry_of, posting_of
+from tidegate.policy.metering.posting import OperationState, Posting, PostingKind, expiry_of, posting_of
 
 PAGE = 2_000
 """Settled calls read at a time."""
@@ -46,7 +46,7 @@ class Database(Protocol):
     def rows(self, query: str, *parameters: Cell) -> list[Row]: ...
 
     def rows_of(self, operations: Sequence[OperationId]) -> list[Row]:
-        """Give every posting of these operations, as `queries.STANDING_COLUMNS`."""
+        """Give every posting of these operations, as `queries.STATE_COLUMNS`."""
 
     def close(self) -> None: ...
 
@@ -68,7 +68,7 @@ class Sweep(msgspec.Struct, frozen=True, gc=False):
     released: int = 0
 
 
-_Standings = dict[tuple[str, str], Standing]
+_States = dict[tuple[str, str], OperationState]
 
 
 class Books:
@@ -85,10 +85,10 @@ class Books:
     def post(self, entries: Sequence[Entry], *, now: float) -> Posted:
         """Enter all of them in one transaction, in this order. `now` is seconds since the epoch."""
         with self._database.writing():
-            standings = self._standings({entry.operation_id for entry in entries})
+            states = self._states({entry.operation_id for entry in entries})
             postings: list[Posting] = []
             for entry in entries:
-                posting = posting_of(entry, _standing(standings, entry.operation_id, entry.tenant), now=now)
+                posting = posting_of(entry, _state_of(states, entry.operation_id, entry.tenant), now=now)
                 if posting is not None:
                     postings.append(posting)
             self._insert(postings, now)
@@ -101,11 +101,11 @@ class Books:
         """
         with self._database.writing():
             found = self._database.rows(queries.EXPIRED, before.expires_at, before.posting_id, now, limit)
-            standings = self._standings({OperationId(str(row[2])) for row in found})
+            states = self._states({OperationId(str(row[2])) for row in found})
             postings: list[Posting] = []
             for row in found:
                 operation, tenant = OperationId(str(row[2])), TenantId(str(row[3]))
-                posting = expiry_of(operation, tenant, _standing(standings, operation, tenant), now=now)
+                posting = expiry_of(operation, tenant, _state_of(states, operation, tenant), now=now)
                 if posting is not None:
                     postings.append(posting)
             self._insert(postings, now)
@@ -117,12 +117,12 @@ class Books:
         if postings:
             self._database.insert([row_of(posting, posted_at=now) for posting in postings])
 
-    def _standings(self, operations: set[OperationId]) -> _Standings:
-        standings: _Standings = {}
+    def _states(self, operations: set[OperationId]) -> _States:
+        states: _States = {}
         for operation, tenant, kind, attempt, holds, expires_at in self._database.rows_of(list(operations)):
             at = None if expires_at is None else float(expires_at)
-            _standing(standings, str(operation), str(tenant)).note(PostingKind(str(kind)), int(attempt or 0), int(holds or 0), at)
-        return standings
+            _state_of(states, str(operation), str(tenant)).note(PostingKind(str(kind)), int(attempt or 0), int(holds or 0), at)
+        return states
 
     # ── reading ───────────────────────────────────────────────────────────────
 
@@ -167,8 +167,8 @@ class Books:
         self._database.close()
 
 
-def _standing(standings: _Standings, operation: str, tenant: str) -> Standing:
-    standing = standings.get((operation, tenant))
-    if standing is None:
-        standing = standings[operation, tenant] = Standing()
-    return standing
+def _state_of(states: _States, operation: str, tenant: str) -> OperationState:
+    state = states.get((operation, tenant))
+    if state is None:
+        state = states[operation, tenant] = OperationState()
+    return state

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import asyncpg  # type: ignore[import-untyped]
 
 from tidegate.adapters.books.ledger import BooksUnavailable, EntryRefused
-from tidegate.adapters.books.queries import STANDING_COLUMNS, Row
+from tidegate.adapters.books.queries import STATE_COLUMNS, Row
 from tidegate.adapters.books.schema import COLUMNS, POSTGRES, VERSION, Cell
 from tidegate.adapters.books.sqlite import check_version
 from tidegate.domain.books import OperationId
@@ -29,7 +29,7 @@ _SESSION: Final = {
 }
 _LOCK: Final = 7_166_483_721_406_590_561
 """Of the books among all advisory locks of the database: any number that nobody else takes."""
-_STANDING: Final = f"SELECT {STANDING_COLUMNS} FROM tidegate_postings WHERE operation_id = ANY($1::text[]) ORDER BY posting_id"  # noqa: S608
+_POSTINGS_OF: Final = f"SELECT {STATE_COLUMNS} FROM tidegate_postings WHERE operation_id = ANY($1::text[]) ORDER BY posting_id"  # noqa: S608
 
 Result = TypeVar("Result")
 
@@ -73,7 +73,7 @@ class PostgresDatabase:
         return [tuple(record) for record in self._run(self._connection.fetch(query, *parameters))]
 
     def rows_of(self, operations: Sequence[OperationId]) -> list[Row]:
-        return [tuple(record) for record in self._run(self._connection.fetch(_STANDING, operations))]
+        return [tuple(record) for record in self._run(self._connection.fetch(_POSTINGS_OF, operations))]
 
     def close(self) -> None:
         try:

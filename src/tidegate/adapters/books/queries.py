@@ -12,7 +12,7 @@ from tidegate.domain.usage import Evidence, Usage
 
 Row = Sequence[Cell]
 
-STANDING_COLUMNS: Final = "operation_id, tenant, kind, attempt, holds_micro, expires_at"
+STATE_COLUMNS: Final = "operation_id, tenant, kind, attempt, holds_micro, expires_at"
 
 BALANCES: Final = """
 SELECT tenant, CAST(-sum(credit_micro) AS BIGINT), CAST(sum(balance_micro) AS BIGINT), CAST(sum(holds_micro) AS BIGINT),

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from tidegate.adapters.books.ledger import BooksUnavailable, EntryRefused
-from tidegate.adapters.books.queries import STANDING_COLUMNS, Row
+from tidegate.adapters.books.queries import STATE_COLUMNS, Row
 from tidegate.adapters.books.schema import COLUMNS, SQLITE, VERSION, Cell
 from tidegate.adapters.sqlite_file import make_private, statements, turn_wal_on
 from tidegate.domain.books import OperationId
@@ -24,8 +24,8 @@ BUSY_S: Final = 5.0
 """Far above a group commit: whoever holds the lock for longer hangs."""
 _CHECKPOINT_PAGES: Final = 4_000  # 16 MB: the main file is written, and waited for, a few times a minute instead of at every tenth commit
 _INSERT: Final = f"INSERT INTO tidegate_postings ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
-_STANDING: Final = (
-    f"SELECT {STANDING_COLUMNS} FROM tidegate_postings WHERE operation_id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_POSTINGS_OF: Final = (
+    f"SELECT {STATE_COLUMNS} FROM tidegate_postings WHERE operation_id IN (SELECT value FROM json_each(?))"  # noqa: S608
     " ORDER BY posting_id"
 )
 
@@ -75,7 +75,7 @@ class SqliteDatabase:
 
     def rows_of(self, operations: Sequence[OperationId]) -> list[Row]:
         with _translated(self._path):
-            return self._connection.execute(_STANDING, (msgspec.json.encode(operations).decode(),)).fetchall()
+            return self._connection.execute(_POSTINGS_OF, (msgspec.json.encode(operations).decode(),)).fetchall()
 
     def close(self) -> None:
         self._connection.close()

@@ -45,8 +45,8 @@ class Posting(msgspec.Struct, frozen=True, gc=False):
     spent_micro: int = 0
 
 
-class Standing:
-    """What the books know of one operation of one tenant: fed with its postings in any order."""
+class OperationState:
+    """What the books know of one operation of one tenant: it is fed with its postings in any order."""
 
     __slots__ = ("closed", "expires_at", "held_micro", "hold_attempt", "seen")
 
@@ -61,7 +61,7 @@ class Standing:
         self.seen: set[tuple[PostingKind, int]] = set()
 
     def __repr__(self) -> str:
-        return f"Standing(held_micro={self.held_micro}, hold_attempt={self.hold_attempt}, closed={self.closed})"
+        return f"OperationState(held_micro={self.held_micro}, hold_attempt={self.hold_attempt}, closed={self.closed})"
 
     def note(self, kind: PostingKind, attempt: int, holds_micro: int, expires_at: float | None) -> None:
         """Take up one posting."""
@@ -74,39 +74,39 @@ class Standing:
             self.closed = True
 
 
-def posting_of(entry: Entry, standing: Standing, *, now: float) -> Posting | None:
-    """Say what is to be posted, and take it up in `standing`; None when the entry changes nothing.
+def posting_of(entry: Entry, state: OperationState, *, now: float) -> Posting | None:
+    """Say what is to be posted, and take it up in `state`; None when the entry changes nothing.
 
     `now` is seconds since the epoch. A hold that comes after the end of its operation, or after its own, opens nothing.
     """
     kind = _KINDS[type(entry)]
-    if (kind, entry.attempt) in standing.seen:
+    if (kind, entry.attempt) in state.seen:
         return None
-    held = standing.held_micro
+    held = state.held_micro
     match entry:
         case Credit(amount_micro=amount):
             posting = Posting(kind, entry, credit_micro=-amount, balance_micro=amount)
         case Hold(amount_micro=amount):
-            if standing.closed or entry.attempt < standing.hold_attempt or entry.expires_at <= now:
+            if state.closed or entry.attempt < state.hold_attempt or entry.expires_at <= now:
                 return None
             posting = Posting(kind, entry, balance_micro=held - amount, holds_micro=amount - held)
         case Settle(amount_micro=amount):
             posting = Posting(kind, entry, balance_micro=held - amount, holds_micro=-held, spent_micro=amount)
         case Release():
-            if standing.closed:
+            if state.closed:
                 return None
             posting = Posting(kind, entry, balance_micro=held, holds_micro=-held)
         case _:
             assert_never(entry)
-    standing.note(kind, entry.attempt, posting.holds_micro, entry.expires_at if isinstance(entry, Hold) else None)
+    state.note(kind, entry.attempt, posting.holds_micro, entry.expires_at if isinstance(entry, Hold) else None)
     return posting
 
 
-def expiry_of(operation: OperationId, tenant: TenantId, standing: Standing, *, now: float) -> Posting | None:
+def expiry_of(operation: OperationId, tenant: TenantId, state: OperationState, *, now: float) -> Posting | None:
     """Release what an operation holds past its time; None when it holds nothing, or not past it."""
-    if standing.held_micro == 0 or standing.expires_at > now:
+    if state.held_micro == 0 or state.expires_at > now:
         return None
-    held, attempt = standing.held_micro, standing.hold_attempt
+    held, attempt = state.held_micro, state.hold_attempt
     posting = Posting(PostingKind.EXPIRY, Release(operation, attempt, tenant, now), balance_micro=held, holds_micro=-held)
-    standing.note(PostingKind.EXPIRY, attempt, -held, None)
+    state.note(PostingKind.EXPIRY, attempt, -held, None)
     return posting
