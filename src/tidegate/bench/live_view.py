@@ -27,8 +27,8 @@ LINE_EVERY_S: Final = 5.0
 _BAR_WIDTH: Final = 30
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How things stand."""
+class RunProgress(msgspec.Struct, frozen=True):
+    """How far a run is, and how it goes."""
 
     title: str
     """What is run, in words."""
@@ -80,61 +80,61 @@ class LiveView:
         every_s = LINE_EVERY_S if self._live is None else PANEL_EVERY_S
         return self._drawn_at is None or self._now() - self._drawn_at >= every_s
 
-    def show(self, standing: Standing) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Draw how things stand."""
         self._drawn_at = self._now()
         if self._live is None:
-            self.say(line(standing))
+            self.say(line(progress))
         else:
-            self._live.update(panel(standing), refresh=True)
+            self._live.update(panel(progress), refresh=True)
 
 
-def line(standing: Standing) -> str:
+def line(progress: RunProgress) -> str:
     """Give one line, for logs."""
-    snapshot = standing.snapshot
+    snapshot = progress.snapshot
     parts = [
-        _time(standing),
-        _counted(standing),
+        _time(progress),
+        _counted(progress),
         f"ok {_ok(snapshot)}",
         f"ttft p50 {shown.time_s(snapshot.ttft.p50 if snapshot.ttft else None)}",
         f"p99 {shown.time_s(snapshot.ttft.p99 if snapshot.ttft else None)}",
         f"e2e p99 {shown.time_s(snapshot.e2e.p99 if snapshot.e2e else None)}",
     ]
-    return ", ".join(parts) + "".join(f"; NOT VALID: {doubt}" for doubt in standing.doubts[:1])
+    return ", ".join(parts) + "".join(f"; NOT VALID: {doubt}" for doubt in progress.doubts[:1])
 
 
-def panel(standing: Standing) -> RenderableType:
+def panel(progress: RunProgress) -> RenderableType:
     """Give what a terminal shows."""
-    snapshot = standing.snapshot
-    progress = Table.grid(padding=(0, 2))
-    progress.add_row(ProgressBar(total=1.0, completed=standing.ratio, width=_BAR_WIDTH), _time(standing), _counted(standing))
+    snapshot = progress.snapshot
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(ProgressBar(total=1.0, completed=progress.ratio, width=_BAR_WIDTH), _time(progress), _counted(progress))
     return Group(
-        Text(standing.title, style="bold"),
-        progress,
-        Text(_pace(standing)),
+        Text(progress.title, style="bold"),
+        grid,
+        Text(_pace(progress)),
         _latencies(snapshot),
         Text.assemble("outcomes  ", *_outcomes(snapshot)),
-        *_verdict(standing),
+        *_verdict(progress),
     )
 
 
-def _time(standing: Standing) -> str:
-    if standing.stopping:
-        return f"stopping after {standing.elapsed_s:.0f} s"
-    if standing.elapsed_s > standing.length_s:
-        return f"{standing.elapsed_s:.0f} s, waiting for answers"
-    return f"{standing.elapsed_s:.0f} of {standing.length_s:.0f} s"
+def _time(progress: RunProgress) -> str:
+    if progress.stopping:
+        return f"stopping after {progress.elapsed_s:.0f} s"
+    if progress.elapsed_s > progress.length_s:
+        return f"{progress.elapsed_s:.0f} s, waiting for answers"
+    return f"{progress.elapsed_s:.0f} of {progress.length_s:.0f} s"
 
 
-def _counted(standing: Standing) -> str:
-    of = "" if standing.planned is None else f" of {standing.planned:,}"
-    return f"{standing.snapshot.requests:,}{of} requests, {standing.in_flight} under way"
+def _counted(progress: RunProgress) -> str:
+    of = "" if progress.planned is None else f" of {progress.planned:,}"
+    return f"{progress.snapshot.requests:,}{of} requests, {progress.in_flight} under way"
 
 
-def _pace(standing: Standing) -> str:
-    rates, snapshot = standing.snapshot.rates, standing.snapshot
-    achieved = snapshot.requests / standing.elapsed_s if standing.elapsed_s > 0 else None
-    asked = "closed loop" if standing.rate_per_s is None else f"asked {shown.per_s(standing.rate_per_s)}"
+def _pace(progress: RunProgress) -> str:
+    rates, snapshot = progress.snapshot.rates, progress.snapshot
+    achieved = snapshot.requests / progress.elapsed_s if progress.elapsed_s > 0 else None
+    asked = "closed loop" if progress.rate_per_s is None else f"asked {shown.per_s(progress.rate_per_s)}"
     cost = "" if snapshot.cost_micro is None else f"   cost {shown.money(snapshot.cost_micro / MICRO, '')}"
     return f"rate      {asked}   ended {shown.per_s(achieved)}   tokens out {shown.per_s(rates.tokens_out)}{cost}"
 
@@ -156,10 +156,10 @@ def _outcomes(snapshot: Snapshot) -> list[Text]:
     ]
 
 
-def _verdict(standing: Standing) -> list[Text]:
-    if standing.doubts:
-        return [Text(f"NOT VALID: {doubt}", style="bold red") for doubt in standing.doubts]
-    lag = "" if standing.snapshot.lag_p99_s is None else f"; sent p99 {shown.time_s(standing.snapshot.lag_p99_s)} after due"
+def _verdict(progress: RunProgress) -> list[Text]:
+    if progress.doubts:
+        return [Text(f"NOT VALID: {doubt}", style="bold red") for doubt in progress.doubts]
+    lag = "" if progress.snapshot.lag_p99_s is None else f"; sent p99 {shown.time_s(progress.snapshot.lag_p99_s)} after due"
     return [Text(f"valid so far{lag}", style="dim")]
 
 

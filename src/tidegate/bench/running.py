@@ -19,7 +19,7 @@ from tidegate.adapters.wall_clock import wall_clock
 from tidegate.bench.costs import Prices
 from tidegate.bench.figures import Figures
 from tidegate.bench.fleet import Fleet
-from tidegate.bench.live_view import LiveView, Standing
+from tidegate.bench.live_view import LiveView, RunProgress
 from tidegate.bench.load_options import Load, LoadOptions
 from tidegate.bench.outcome import Criteria, judge
 from tidegate.bench.outputs import Outputs
@@ -30,7 +30,7 @@ from tidegate.bench.run_report import Machine, Report, make_report
 from tidegate.bench.sample import ClientReport, Sample
 from tidegate.bench.scenarios import built_in
 from tidegate.bench.sweep import StepResult, SweepEnd
-from tidegate.bench.sweep_report import Step, joined, next_rate, sweep_report, told
+from tidegate.bench.sweep_report import SweepStep, joined, next_rate, sweep_report, told
 from tidegate.bench.validity import LEAST_TO_DOUBT, Evidence, check
 from tidegate.errors import ConfigurationError
 from tidegate.policy.metering.pricing import Pricing
@@ -125,10 +125,10 @@ class Run:
         self._stop()
         while True:
             if self._view.is_due:
-                self._view.show(self._standing(plan, title))
+                self._view.show(self._progress(plan, title))
             await asyncio.sleep(_TICK_S)
 
-    def _standing(self, plan: Plan, title: str) -> Standing:
+    def _progress(self, plan: Plan, title: str) -> RunProgress:
         assert self._figures is not None
         assert self._fleet is not None
         snapshot = self._figures.snapshot()
@@ -142,7 +142,7 @@ class Run:
             clients=(),
         )
         is_endless = plan.concurrency is not None and self._options.load.requests is None
-        return Standing(
+        return RunProgress(
             title=f"{title} · {self._options.target.model} at {self._options.target.base_url}",
             elapsed_s=self._elapsed_s(self._fleet),
             length_s=plan.length_s,
@@ -180,7 +180,7 @@ class Run:
     async def _sweep(self) -> Report:
         """Try one rate after the other until it is known which is the highest that holds."""
         options = self._options
-        steps: list[Step] = []
+        steps: list[SweepStep] = []
         history: list[StepResult] = []
         while True:
             chosen = next_rate(
@@ -203,7 +203,7 @@ class Run:
                 break
             samples: list[Sample] = []
             measured = await self._carry_out(plan, f"sweep, step {len(steps) + 1}, {chosen:.3g}/s", samples)
-            steps.append(Step(chosen, plan, samples, measured.client_reports, measured.began_at))
+            steps.append(SweepStep(chosen, plan, samples, measured.client_reports, measured.began_at))
             history.append(_result(chosen, self._report(measured)))
             self._view.say(told(history[-1]))
             if self._interrupted_s is not None:
@@ -211,7 +211,7 @@ class Run:
                 break
         return sweep_report(self._report(self._put_together(steps)), history, chosen)
 
-    def _put_together(self, steps: Sequence[Step]) -> Measured:
+    def _put_together(self, steps: Sequence[SweepStep]) -> Measured:
         if not steps:
             raise ConfigurationError(f"the first rate of the sweep has more than {MOST_SWEPT:,} requests; lower --rate or --length-s")
         plan, samples, client_reports = joined(steps)

@@ -23,7 +23,7 @@ _INSTANTS = (
 )
 
 
-class Step(msgspec.Struct, frozen=True):
+class SweepStep(msgspec.Struct, frozen=True):
     """One rate that was tried."""
 
     rate_per_s: float
@@ -45,7 +45,7 @@ def next_rate(
     return SweepEnd(highest_per_s, f"Every rate held up to {highest_per_s:g}/s, where the sweep was to end: the target may take more.")
 
 
-def joined(steps: Sequence[Step]) -> tuple[Plan, Iterator[Sample], tuple[ClientReport, ...]]:
+def joined(steps: Sequence[SweepStep]) -> tuple[Plan, Iterator[Sample], tuple[ClientReport, ...]]:
     """Make one plan of all, give its samples in their new places, and what the clients said."""
     begins = [0.0]
     for step in steps:
@@ -87,7 +87,7 @@ def _moved(request: PlannedRequest, stage: int, by_s: float, first: int) -> Plan
     return msgspec.structs.replace(request, index=first + request.index, due_s=by_s + request.due_s, stage=stage)
 
 
-def _samples(steps: Sequence[Step], begins: Sequence[float]) -> Iterator[Sample]:
+def _samples(steps: Sequence[SweepStep], begins: Sequence[float]) -> Iterator[Sample]:
     first = 0
     for step, begin in zip(steps, begins, strict=False):
         for sample in step.samples:
@@ -100,7 +100,7 @@ def _later(sample: Sample, index: int, by_s: float) -> Sample:
     return msgspec.structs.replace(sample, index=index, **marks)
 
 
-def _client_reports(steps: Sequence[Step]) -> tuple[ClientReport, ...]:
+def _client_reports(steps: Sequence[SweepStep]) -> tuple[ClientReport, ...]:
     reports: dict[int, list[ClientReport]] = {}
     for number, step in enumerate(steps):
         for report in step.client_reports:

@@ -10,21 +10,21 @@ from tidegate.bench.histogram import Histogram
 from tidegate.bench.outcome import judge
 from tidegate.bench.sample import ClientReport
 from tidegate.bench.sweep import StepResult, SweepEnd
-from tidegate.bench.sweep_report import Step, joined, next_rate, sweep_report, told
+from tidegate.bench.sweep_report import SweepStep, joined, next_rate, sweep_report, told
 
 
 def result(rate_per_s: float, *, valid: bool = True, success_ratio: float = 1.0) -> StepResult:
     return StepResult(rate_per_s, rate_per_s, rate_per_s * success_ratio, 0.1, valid, success_ratio)
 
 
-def step(rate_per_s: float, *, lag_s: float = 0.001, gaps: int = 1) -> Step:
+def step(rate_per_s: float, *, lag_s: float = 0.001, gaps: int = 1) -> SweepStep:
     histogram = Histogram()
     histogram.record_many([0.01] * gaps)
     buckets = {0: histogram.buckets()} if gaps else {}
     requests = [planned(index, due_s=float(index)) for index in range(2)]
     health = msgspec.structs.replace(HEALTHY, loop_lag_p99_s=lag_s)
     samples = [answer(index, due_at=float(index)) for index in range(2)]
-    return Step(rate_per_s, plan(requests, length_s=5.0), samples, (ClientReport(health, buckets, buckets),), 1_700_000_000.0)
+    return SweepStep(rate_per_s, plan(requests, length_s=5.0), samples, (ClientReport(health, buckets, buckets),), 1_700_000_000.0)
 
 
 def test_the_steps_follow_each_other() -> None:
