@@ -34,7 +34,7 @@ from tidegate.simulator.scenario import (
     Respond,
     Scenario,
     ScriptedRequest,
-    Step,
+    ScriptStep,
 )
 from tidegate.testing.header_fields import fields_of
 from tidegate.testing.virtual_time import run_virtual
@@ -243,7 +243,7 @@ class _ScriptedClient:
 class _ScriptedCall:
     """Implements `ports.UpstreamCall`."""
 
-    def __init__(self, script: tuple[Step, ...], receiver: CallReceiver, *, stream: bool) -> None:
+    def __init__(self, script: tuple[ScriptStep, ...], receiver: CallReceiver, *, stream: bool) -> None:
         self._loop = asyncio.get_running_loop()
         self._receiver = receiver
         self._stream = stream
@@ -257,17 +257,17 @@ class _ScriptedCall:
 
     def resume(self) -> None: ...
 
-    def _play(self, script: tuple[Step, ...], position: int) -> None:
+    def _play(self, script: tuple[ScriptStep, ...], position: int) -> None:
         if position < len(script):
             self._loop.call_later(script[position].after_s, self._step, script, position)
 
-    def _step(self, script: tuple[Step, ...], position: int) -> None:
+    def _step(self, script: tuple[ScriptStep, ...], position: int) -> None:
         if self._cancelled:
             return
         self._perform(script[position])
         self._play(script, position + 1)
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: ScriptStep) -> None:
         receiver = self._receiver
         match step:
             case Connect():

@@ -48,8 +48,7 @@ from tidegate.flow.events import (
     ReplicaLost,
     TokensCounted,
 )
-from tidegate.flow.facts import Policies, RequestFacts
-from tidegate.flow.facts import Step as FlowStep
+from tidegate.flow.facts import Policies, RequestFacts, Step
 from tidegate.flow.faults import from_call_failure, stream_cut
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.ports import TokenCount
@@ -235,7 +234,7 @@ class Client:
             self._simulation.at(self._simulation.now + script[position].after_s, self._step, attempt, script, position)
 
     def _step(self, attempt: int, script: Script, position: int) -> None:
-        if attempt != self._attempt or self.flow.step is FlowStep.OVER:
+        if attempt != self._attempt or self.flow.step is Step.OVER:
             return  # the attempt was cancelled: its socket is closed
         step = script[position]
         if isinstance(step, Output):

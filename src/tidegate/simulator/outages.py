@@ -35,7 +35,7 @@ from tidegate.simulator.scenario import (
     Scenario,
     Script,
     ScriptedRequest,
-    Step,
+    ScriptStep,
 )
 
 _STREAM = b'{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":100,"stream":true}'
@@ -161,7 +161,7 @@ def _during(fault: Fault, ttft_s: float, *, stream: bool) -> Script:
         case Fault.SLOW:
             return _healthy(ttft_s + _SLOW_FIRST_OUTPUT_S, stream=stream)
         case Fault.CUTS:
-            broken: tuple[Step, ...] = (Output(ttft_s),) if stream else ()
+            broken: tuple[ScriptStep, ...] = (Output(ttft_s),) if stream else ()
             return (Connect(_CONNECT_S), Respond(_RESPOND_S), *broken, Break(CallFailure(CallFailureKind.RESET, "main: reset"), _PIECE_S))
         case _:
             assert_never(fault)
@@ -169,7 +169,7 @@ def _during(fault: Fault, ttft_s: float, *, stream: bool) -> Script:
 
 def _broken_off(script: Script, fault: Fault, after_s: float) -> Script:
     """Keep what comes before the fault; a killed server's connection is reset then, a hung one's falls silent."""
-    kept: list[Step] = []
+    kept: list[ScriptStep] = []
     elapsed_s = 0.0
     for step in script:
         if elapsed_s + step.after_s > after_s:

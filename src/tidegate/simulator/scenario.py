@@ -104,8 +104,8 @@ class Cut(msgspec.Struct, frozen=True, tag=True):
     after_s: float = 0.02
 
 
-Step = Connect | Respond | Output | Complete | Reject | ErrorEvent | Break | Cut
-Script = tuple[Step, ...]
+ScriptStep = Connect | Respond | Output | Complete | Reject | ErrorEvent | Break | Cut
+Script = tuple[ScriptStep, ...]
 """After its last step an upstream is silent."""
 
 

@@ -147,7 +147,7 @@ class RecordedExchange:
         self._told.set()
 
 
-Step = Callable[[RecordedExchange], None]
+Reaction = Callable[[RecordedExchange], None]
 
 
 def ask_for_body(recorded: RecordedExchange) -> None:
@@ -175,7 +175,7 @@ def do_nothing(recorded: RecordedExchange) -> None:
 class RecordingApplication:
     """An application for `HttpServer`; by default it asks for the body and echoes it."""
 
-    def __init__(self, *, on_head: Step = ask_for_body, on_body: Step = echo, on_refusal: Step = respond_with_refusal) -> None:
+    def __init__(self, *, on_head: Reaction = ask_for_body, on_body: Reaction = echo, on_refusal: Reaction = respond_with_refusal) -> None:
         self.exchanges: list[RecordedExchange] = []
         self.on_head = on_head
         self.on_body = on_body

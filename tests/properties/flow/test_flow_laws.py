@@ -73,7 +73,7 @@ from tidegate.simulator.scenario import (
     Respond,
     Scenario,
     ScriptedRequest,
-    Step,
+    ScriptStep,
 )
 
 BODIES = {
@@ -105,7 +105,7 @@ hypothesis tries the least values first."""
 texts = st.sampled_from(["word ", "x" * 400, *["x" * 4000] * 3])
 """One token, fifty, five hundred: beside limits of hundreds, and a forecast of twenty."""
 resets = st.builds(Break, st.just(CallFailure(CallFailureKind.RESET, "reset")), delays)
-endings: st.SearchStrategy[Step] = st.one_of(
+endings: st.SearchStrategy[ScriptStep] = st.one_of(
     st.builds(Complete, quick),
     st.builds(Complete, quick, st.none()),
     st.builds(Complete, delays),
@@ -116,9 +116,9 @@ endings: st.SearchStrategy[Step] = st.one_of(
 
 
 @st.composite
-def scripts(draw: st.DrawFn) -> tuple[Step, ...]:
+def scripts(draw: st.DrawFn) -> tuple[ScriptStep, ...]:
     """An attempt as HTTP allows it: connect, then an answer or a refusal; it may end, break or fall silent at any point."""
-    script: list[Step] = []
+    script: list[ScriptStep] = []
     if draw(st.integers(0, 9)) == 9:
         return tuple(draw(st.lists(resets, max_size=1)))
     script.append(Connect(draw(quick)))
