@@ -145,9 +145,9 @@ class Gateway:
             return resumption
         stream = ResumableStream(self.streams, exchange, services.streams, asyncio.get_running_loop())
         driver = self._driver(stream, context, facts, services, traceparent)
-        seat = stream.begin(driver)
+        subscriber = stream.begin(driver)
         driver.begin()
-        return seat
+        return subscriber
 
     def peer(self, worker: int) -> UpstreamClient | None:
         return self._peers.get(worker)

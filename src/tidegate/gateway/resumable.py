@@ -1,11 +1,11 @@
 """Streams that outlive their connection: numbered events, a tail kept for replay, and a client that may come back for it.
 
-A `ResumableStream` stands between a request driver and the client's connection. To the driver it is the exchange; whoever sits at its
-other end changes: the connection that began it, nobody, or one that returned. While nobody does, the answer goes on being read.
+A `ResumableStream` stands between a request driver and the client's connection. To the driver it is the exchange; its subscriber changes:
+the connection that began it, nobody, or one that returned. While there is none, the answer goes on being read.
 
 Invariants:
 * What a client that returns is sent is, byte for byte, what it would have been sent.
-* At most one connection sits at a stream; a later one takes over and the earlier is closed.
+* A stream has at most one subscriber; a later one takes over and the earlier is closed.
 * The flow hears that its client left once nobody has returned for the window, or at once when there is nothing to return to.
 * Each stream keeps at most its own bound of bytes, and all together at most theirs: finished streams go first, the oldest first, then the
   stream that grows loses its own oldest events.
@@ -35,7 +35,7 @@ _ID_BITS: Final = 96
 _KEPT_HEADERS: Final = frozenset({b"content-type", b"cache-control", b"x-tidegate-degraded"})
 
 
-class Seat(Protocol):
+class Subscriber(Protocol):
     """A connection at the client's end of a stream."""
 
     exchange: Exchange
@@ -127,7 +127,7 @@ class ResumableStream:
         self._settings = settings
         self._loop = loop
         self._first = exchange
-        self._seat: Seat | None = None
+        self._subscriber: Subscriber | None = None
         self._receiver: StreamReceiver | None = None
         self._principal: Principal | None = None
         self._id: str | None = None
@@ -145,12 +145,12 @@ class ResumableStream:
     def __repr__(self) -> str:
         return f"ResumableStream({self._id}, {len(self._tail)} events, {'over' if self._over else 'running'})"
 
-    def begin(self, receiver: StreamReceiver) -> FirstSeat:
-        """Seat the connection that asked; give what its server is to talk to."""
+    def begin(self, receiver: StreamReceiver) -> FirstSubscriber:
+        """Subscribe the connection that asked; give what its server is to talk to."""
         self._receiver = receiver
-        seat = FirstSeat(self, receiver, self._first)
-        self._seat = seat
-        return seat
+        subscriber = FirstSubscriber(self, receiver, self._first)
+        self._subscriber = subscriber
+        return subscriber
 
     # ── ports.Exchange ────────────────────────────────────────────────────────
 
@@ -174,23 +174,23 @@ class ResumableStream:
         self._first.start(status, headers, lines)
 
     def send(self, chunk: bytes) -> None:
-        seat = self._seat
+        subscriber = self._subscriber
         if self._numbering is None:
             self._first.send(chunk)
             return
         pieces = self._numbering.apply(chunk)
         if self._id is not None:
             self._keep([piece for number, piece in pieces if number])
-        if seat is not None:
-            seat.exchange.send(b"".join([piece for _, piece in pieces]))
+        if subscriber is not None:
+            subscriber.exchange.send(b"".join([piece for _, piece in pieces]))
 
     def finish(self) -> None:
         self._over = True
         self._receiver = None
-        seat, self._seat = self._seat, None
-        if seat is not None:
-            seat.exchange.finish()
-            seat.served()
+        subscriber, self._subscriber = self._subscriber, None
+        if subscriber is not None:
+            subscriber.exchange.finish()
+            subscriber.served()
         if self._streams.closed:
             self.forget()  # nobody can come back any more
         elif self._id is not None:
@@ -200,9 +200,9 @@ class ResumableStream:
     def abort(self) -> None:
         self._over = True
         self._receiver = None
-        seat, self._seat = self._seat, None
-        if seat is not None:
-            seat.displaced()
+        subscriber, self._subscriber = self._subscriber, None
+        if subscriber is not None:
+            subscriber.displaced()
         self.forget()
 
     # ── the client's end ──────────────────────────────────────────────────────
@@ -228,45 +228,45 @@ class ResumableStream:
         """Say whether every event after `number` is still there."""
         return number >= self._lost
 
-    def seat(self, seat: Seat, number: int, headers: Headers) -> None:
+    def subscribe(self, subscriber: Subscriber, number: int, headers: Headers) -> None:
         """Send what came after event `number`, and from now on what comes. Ask `has_event` and `keeps_after` before."""
         assert self.keeps_after(number), "the tail was looked at before"
-        before, self._seat = self._seat, seat
+        before, self._subscriber = self._subscriber, subscriber
         if before is not None:
             before.displaced()
             if before.paused and self._receiver is not None:
                 self._receiver.write_resumed()
         if not self._over:
             self._stop_waiting()
-        seat.exchange.start(200, (*headers, *self._headers))
-        seat.exchange.send(b"".join(islice(self._tail, number - self._lost, None)))
+        subscriber.exchange.start(200, (*headers, *self._headers))
+        subscriber.exchange.send(b"".join(islice(self._tail, number - self._lost, None)))
         if self._over:
-            self._seat = None
-            seat.exchange.finish()
-            seat.served()
+            self._subscriber = None
+            subscriber.exchange.finish()
+            subscriber.served()
 
-    def left(self, seat: Seat) -> None:
-        """The client at this seat has gone: wait for its return if it can return to anything."""
-        if seat is not self._seat:
+    def left(self, subscriber: Subscriber) -> None:
+        """The client of this connection has gone: wait for its return if it can return to anything."""
+        if subscriber is not self._subscriber:
             return
-        self._seat = None
+        self._subscriber = None
         if self._id is None or self._streams.closed:
             self._give_up()
             return
-        if seat.paused and self._receiver is not None:
+        if subscriber.paused and self._receiver is not None:
             self._receiver.write_resumed()
         self._wait(self._give_up)
 
-    def pause(self, seat: Seat) -> None:
-        if seat is self._seat and self._receiver is not None:
+    def pause(self, subscriber: Subscriber) -> None:
+        if subscriber is self._subscriber and self._receiver is not None:
             self._receiver.write_paused()
 
-    def resume(self, seat: Seat) -> None:
-        if seat is self._seat and self._receiver is not None:
+    def resume(self, subscriber: Subscriber) -> None:
+        if subscriber is self._subscriber and self._receiver is not None:
             self._receiver.write_resumed()
 
     def give_up_if_alone(self) -> None:
-        if self._seat is None:
+        if self._subscriber is None:
             self._give_up()
 
     def forget(self) -> None:
@@ -311,8 +311,8 @@ class ResumableStream:
             self._timer = None
 
 
-class FirstSeat:
-    """The connection that began a stream: implements `ports.ExchangeReceiver` and `Seat`."""
+class FirstSubscriber:
+    """The connection that began a stream: implements `ports.ExchangeReceiver` and `Subscriber`."""
 
     __slots__ = ("_receiver", "_stream", "exchange", "paused")
 

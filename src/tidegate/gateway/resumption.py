@@ -1,4 +1,4 @@
-"""A client that returns for its stream: authenticate it, find the stream, seat it there; or pass it on to the worker that has the stream.
+"""A client that returns for its stream: authenticate it, find the stream, subscribe it; or pass it on to the worker that has the stream.
 
 No flow runs for it, nothing is asked of an upstream and nothing is charged: the request that began the stream is still the one that pays.
 It leaves a record of its own, written by the worker that holds the stream, or by this one when it refuses.
@@ -43,7 +43,7 @@ class ResumptionOwner(Protocol):
 
 
 class Resumption:
-    """Implements `ports.ExchangeReceiver`, and `Seat` once it sits at its stream."""
+    """Implements `ports.ExchangeReceiver`, and `Subscriber` once it has found its stream."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Resumption:
         """Whatever it is, often the original request: what is wanted is in the header."""
         del body
         if self._point.worker == self._owner.streams.worker:
-            self._sit_down()
+            self._subscribe()
         else:
             self._pass_on()
 
@@ -112,7 +112,7 @@ class Resumption:
         elif self._stream is not None:
             self._stream.resume(self)
 
-    # ── gateway.resumable.Seat ────────────────────────────────────────────────
+    # ── gateway.resumable.Subscriber ──────────────────────────────────────────
 
     def displaced(self) -> None:
         self.exchange.abort()
@@ -140,7 +140,7 @@ class Resumption:
             self._principal = verdict
             self.exchange.read_body()
 
-    def _sit_down(self) -> None:
+    def _subscribe(self) -> None:
         assert self._principal is not None, "the body is read after the verdict"
         streams, number = self._owner.streams, self._point.number
         stream = streams.find(self._point.stream_id)
@@ -158,7 +158,7 @@ class Resumption:
         else:
             streams.resumed += 1
             self._stream = stream
-            stream.seat(self, number, self._own_headers)
+            stream.subscribe(self, number, self._own_headers)
 
     def _pass_on(self) -> None:
         peer = self._owner.peer(self._point.worker)

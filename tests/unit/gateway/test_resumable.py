@@ -179,7 +179,7 @@ def test_a_later_client_takes_over() -> None:
         whole = numbered(stream_id, event("a"), event("b"), END)
         assert second.text == whole[1]
         assert third.text == b"".join(whole[2:])
-        client.leave()  # late news of a seat that is taken by another
+        client.leave()  # late news: another has subscribed since
         assert sorted(record.outcome for record in one.records if record.resumed) == [Outcome.CLIENT_CANCELLED, Outcome.OK]
 
     run(story)
