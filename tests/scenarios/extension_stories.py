@@ -13,8 +13,8 @@ from tidegate.domain.principal import Limits
 from tidegate.domain.request import Operation
 from tidegate.domain.units import ModelName
 from tidegate.domain.upstream import Route, Target
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.metering.forecast import FixedForecast
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.simulator.scenario import Complete, Connect, HealthReport, Output, Resilience, Respond, Scenario, Script, ScriptedRequest

@@ -10,7 +10,7 @@ from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier, Unbil
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.request import Operation
 from tidegate.domain.units import KeyId, TenantId
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.simulator.scenario import Scenario, ScriptedRequest
 
 

@@ -15,11 +15,11 @@ from tidegate.domain.principal import Limits
 from tidegate.domain.units import ModelName, TenantId
 from tidegate.domain.usage import Usage
 from tidegate.flow.facts import Policies
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.metering.forecast import FixedForecast
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
 from tidegate.policy.metering.permit import LimiterPermit
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.ports import Denied, LimitState, Permit, Short
 from tidegate.simulator.scenario import Scenario, ScriptedRequest
 

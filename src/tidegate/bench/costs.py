@@ -20,7 +20,7 @@ from tidegate.bench.histogram import Histogram
 from tidegate.bench.sample import Sample
 from tidegate.domain.money import MICRO
 from tidegate.domain.usage import Usage
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 
 _THIRDS: Final = 3
 _MOST_BINS: Final = 300

@@ -33,7 +33,7 @@ from tidegate.bench.sweep import StepResult, SweepEnd
 from tidegate.bench.sweep_report import SweepStep, joined, next_rate, sweep_report, told
 from tidegate.bench.validity import LEAST_TO_DOUBT, Evidence, check
 from tidegate.errors import ConfigurationError
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 
 _TICK_S = 0.25
 """How often the view is offered another look while no sample comes."""

@@ -10,7 +10,7 @@ from tidegate.domain.books import Dimensions, SettledCall
 from tidegate.domain.record import RequestRecord, billed_attempts
 from tidegate.domain.units import TenantId
 from tidegate.domain.usage import Evidence, Usage
-from tidegate.policy.metering.hybrid import ResourceUse
+from tidegate.policy.billing.hybrid import ResourceUse
 
 
 class BilledCall(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from tidegate.billing.calls import BilledCall
 from tidegate.billing.layout import csv_text, plain, table
 from tidegate.domain.money import WHOLE_PPM, HybridPlan, money_text
 from tidegate.domain.usage import Usage
-from tidegate.policy.metering.hybrid import ResourceUse, hybrid_bill, plan_of
+from tidegate.policy.billing.hybrid import ResourceUse, hybrid_bill, plan_of
 
 
 class InvoiceLine(msgspec.Struct, frozen=True):

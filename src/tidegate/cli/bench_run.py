@@ -36,7 +36,7 @@ from tidegate.config.problem import Severity, did_you_mean
 from tidegate.config.schema import Configuration
 from tidegate.errors import ConfigurationError, InternalError
 from tidegate.node.exits import Exit
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.wiring.prices import price_book_of
 
 _KEY_VARIABLES = ("TIDEGATE_KEY", "OPENAI_API_KEY")

@@ -27,7 +27,7 @@ from tidegate.domain.books import UsageRow
 from tidegate.domain.record import RequestRecord
 from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
-from tidegate.policy.metering.hybrid import ResourceUse
+from tidegate.policy.billing.hybrid import ResourceUse
 from tidegate.wiring.prices import price_book_of
 
 _Report = TypeVar("_Report")

@@ -12,7 +12,7 @@ from tidegate.domain.demand import Demand
 from tidegate.domain.request import ParsedRequest
 from tidegate.domain.upstream import Choice
 from tidegate.flow.charges import pictures_of
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.ports import Denied, Permit
 
 NEVER: Final = 2**48

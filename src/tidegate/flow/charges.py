@@ -17,7 +17,7 @@ from tidegate.domain.record import AttemptRecord
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.upstream import Target
 from tidegate.domain.usage import Usage
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.wire.prompt_bound import pictures_in
 
 

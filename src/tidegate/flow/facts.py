@@ -13,11 +13,11 @@ from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import Secret, UpstreamName
 from tidegate.domain.upstream import UpstreamFailure
 from tidegate.domain.usage import Usage
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.degradation.answers import Degradation
 from tidegate.policy.degradation.class_health import ClassHealth
 from tidegate.policy.metering.coefficients import Coefficients
 from tidegate.policy.metering.forecast import Forecast
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.policy.resilience.retry import RetryPolicy

@@ -69,8 +69,8 @@ from tidegate.flow.models import answer_models
 from tidegate.flow.outcomes import outcome_of_answer, outcome_of_failure, outcome_of_refusal
 from tidegate.flow.record import Asked, Ended, bare_record, record_of, used_by
 from tidegate.flow.refusals import draining, internal_fault, limit_refusal, model_forbidden, model_unknown, no_replica
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.metering.estimate import bound_is_enough, estimate, guess_tokens
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.routing.router import Plan
 from tidegate.ports import Denied, Permit, Short, TokenCount
 from tidegate.wire.failures import failure_to_error, interruption

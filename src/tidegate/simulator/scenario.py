@@ -18,6 +18,7 @@ from tidegate.domain.units import ReplicaId, UpstreamName
 from tidegate.domain.upstream import Replica, Route
 from tidegate.domain.usage import Usage
 from tidegate.flow.facts import Policies
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.degradation.answers import Degradation, HeldAnswer
 from tidegate.policy.degradation.class_health import ClassHealth, ClassSettings
@@ -25,7 +26,6 @@ from tidegate.policy.metering.counter import CounterSource
 from tidegate.policy.metering.forecast import Forecast
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.policy.resilience.retry import RetryPolicy

@@ -10,7 +10,7 @@ from tidegate.config.schema_prices import ModelPriceSection, MoneyBudgetSection,
 from tidegate.config.scopes import matches_of
 from tidegate.domain.limits import CounterSpec, LimitRule, Meter, Resource
 from tidegate.domain.money import EVERY_DAY, HybridPlan, Price, PriceBook, PriceEntry, PriceTier, TimeWindow, UnbilledColor
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 
 
 def pricing_of(configuration: Configuration) -> Pricing | None:

@@ -50,12 +50,12 @@ from tidegate.flow.events import (
 )
 from tidegate.flow.facts import RequestFacts
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.degradation.answers import HeldAnswer
 from tidegate.policy.degradation.class_health import ClassSettings
 from tidegate.policy.metering.forecast import FixedForecast
 from tidegate.policy.metering.limiter import counter_name
 from tidegate.policy.metering.local_counters import LocalCounters
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.ladder import Ladder
 from tidegate.policy.resilience.leave import LeavePolicy
 from tidegate.ports import CallFailure, CallFailureKind, TokenCount

@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.unit.books.random_entries import LAST_S, credited, entries, histories, settlements
 
 from tidegate.domain.books import Entry, Hold
-from tidegate.policy.metering.posting import OperationState, Posting, PostingKind, expiry_of, posting_of
+from tidegate.policy.billing.posting import OperationState, Posting, PostingKind, expiry_of, posting_of
 
 History = list[tuple[float, list[Entry]]]
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier, TimeWindow
 from tidegate.domain.usage import Usage
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 
 RATES = st.integers(0, 5_000_000)
 TOKENS = st.integers(0, 3_000)

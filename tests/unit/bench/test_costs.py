@@ -9,7 +9,7 @@ from tests.unit.bench.runs import answer, failure
 from tidegate.bench.costs import Basis, CostFigures, CostTally, Prices
 from tidegate.bench.sample import Sample
 from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 
 BOOK = PriceBook("v1", "USD", (PriceEntry("*", "m", Price((PriceTier(2_000_000, 6_000_000, cached_rate=500_000),))),))
 PRICES = Prices(Pricing(BOOK), "any", "m", began_at=1_700_000_000.0)

@@ -17,7 +17,7 @@ from tidegate.bench.run_report import csv_heading, csv_line, make_report, read_r
 from tidegate.bench.sample import ClientReport, End
 from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
 from tidegate.errors import ConfigurationError
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 
 
 def test_a_report_says_what_was_run_where_and_by_what() -> None:

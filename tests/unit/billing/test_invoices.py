@@ -16,7 +16,7 @@ from tidegate.domain.books import Dimensions
 from tidegate.domain.money import HybridPlan
 from tidegate.domain.units import TenantId
 from tidegate.domain.usage import Evidence, Usage
-from tidegate.policy.metering.hybrid import ResourceUse
+from tidegate.policy.billing.hybrid import ResourceUse
 
 PLAN = HybridPlan("acme", 100, memory_hour_micro=20_000, traffic_gb_micro=100_000, memory_bytes_per_token=10**6)
 

@@ -21,7 +21,7 @@ from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import AttemptRecord, RequestRecord
 from tidegate.domain.units import TenantId
 from tidegate.domain.usage import Evidence, Usage
-from tidegate.policy.metering.hybrid import ResourceUse
+from tidegate.policy.billing.hybrid import ResourceUse
 
 RECORD = RequestRecord(
     request_id="r",

@@ -10,9 +10,9 @@ from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import Choice, Replica
 from tidegate.flow.allowance import NEVER, Allowance, allowance_of
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.ports import Denied, Permit, Short
 
 SUBJECT = LimitSubject(KeyId("k"), TenantId("t"), UserId("u"), model=ModelName("m"))

@@ -33,10 +33,10 @@ from tidegate.flow.actions import Action, Answer, CountTokens, Finish, SendError
 from tidegate.flow.events import Authenticated, BodyReceived, TokensCounted
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.caching.off import look_up
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable

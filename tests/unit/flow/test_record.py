@@ -15,10 +15,10 @@ from tidegate.domain.usage import Evidence, Usage
 from tidegate.flow.events import AttemptCompleted, Authenticated, BodyReceived, OutputStarted
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.metering.forecast import FixedForecast
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.policy.routing.routes import RouteTable

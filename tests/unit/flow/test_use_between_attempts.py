@@ -16,9 +16,9 @@ from tidegate.domain.usage import Evidence, Usage
 from tidegate.flow.events import AttemptFailed, Authenticated, BodyReceived, ClientLeft
 from tidegate.flow.facts import RequestFacts, Step
 from tidegate.flow.request_flow import RequestFlow
+from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.metering.limiter import counter_name
 from tidegate.policy.metering.local_counters import LocalCounters
-from tidegate.policy.metering.pricing import Pricing
 from tidegate.simulator.scenario import Scenario
 
 CHAT = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":50}'

@@ -9,7 +9,7 @@ from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
 from tidegate.flow.facts import Policies, RequestFacts
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.gateway.stream_settings import StreamSettings
-from tidegate.policy.metering.pricing import Pricing
+from tidegate.policy.billing.pricing import Pricing
 
 QUIET = StreamSettings(heartbeat_s=None)
 WHOLE = BODY.replace(b'"stream":true,', b"")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.domain.money import HybridPlan
-from tidegate.policy.metering.hybrid import HybridBill, ResourceUse, hybrid_bill, plan_of
+from tidegate.policy.billing.hybrid import HybridBill, ResourceUse, hybrid_bill, plan_of
 
 PLAN = HybridPlan("acme*", 1_000_000, memory_hour_micro=20_000, traffic_gb_micro=100_000, memory_bytes_per_token=131_072)
 AMOUNTS = st.integers(0, 10**15)

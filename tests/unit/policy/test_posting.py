@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.domain.books import Balance, Credit, Entry, Hold, OperationId, Release, Settle
 from tidegate.domain.units import TenantId
-from tidegate.policy.metering.posting import OperationState, Posting, expiry_of, posting_of
+from tidegate.policy.billing.posting import OperationState, Posting, expiry_of, posting_of
 
 OPERATION, TENANT = OperationId("op"), TenantId("acme")
 HOLD = Hold(OPERATION, 1, TENANT, 50, 10.0, expires_at=100.0)

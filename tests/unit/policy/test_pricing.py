@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.domain.money import Charge, Cost, CostLine, Price, PriceBook, PriceEntry, PriceTier, TimeWindow, divided
 from tidegate.domain.usage import Usage
-from tidegate.policy.metering.pricing import Pricing, holds, tier_of
+from tidegate.policy.billing.pricing import Pricing, holds, tier_of
 
 THURSDAY = 0.0  # 1970-01-01, midnight in UTC
 HOUR = 3600.0

@@ -18,7 +18,7 @@ from tidegate.adapters.books.schema import Cell, row_of
 from tidegate.domain.books import Balance, Entry, Invariant, OperationId, SettledCall, UsageRow
 from tidegate.domain.units import TenantId
 from tidegate.errors import InternalError, InvalidParameter
-from tidegate.policy.metering.posting import OperationState, Posting, PostingKind, expiry_of, posting_of
+from tidegate.policy.billing.posting import OperationState, Posting, PostingKind, expiry_of, posting_of
 
 PAGE = 2_000
 """Settled calls read at a time."""

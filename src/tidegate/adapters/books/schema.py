@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.domain.books import Credit, Hold, Settle
-from tidegate.policy.metering.posting import Posting
+from tidegate.policy.billing.posting import Posting
 
 VERSION: Final = 1
 

@@ -1,1 +1,1 @@
-"""Tokens and requests per key: what to reserve, whether it fits, and what was really used."""
+"""Limits on requests, tokens and money: what to reserve, whether it fits, and what was really used."""
