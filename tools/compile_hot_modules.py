@@ -21,6 +21,7 @@ HOT = {
         "metering/calendar_window",
         "metering/coefficients",
         "metering/counter",
+        "metering/counter_register",
         "metering/forecast",
         "metering/gcra",
         "metering/leases/leased_counter",

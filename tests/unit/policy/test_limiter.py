@@ -222,7 +222,7 @@ def test_accounts_of_the_idle_are_let_go_and_those_of_the_busy_are_not() -> None
     assert store.statistics(now=30.0).counters == 6
     for now in (60.0, 120.0, 180.0):
         store.statistics(now=now)
-    source.sweep(now=240.0)
+    source._register.sweep(now=240.0)
     assert store.statistics(now=240.0) == LimitStatistics(
         3, 1, 0, tuple(RuleStatistics(name) for name in ("key-concurrency", "key-requests", "key-tokens"))
     )

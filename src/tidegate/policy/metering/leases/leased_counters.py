@@ -1,7 +1,7 @@
 """All leased counters of one worker, and what it says to the store and hears from it.
 
 Nothing here waits or does I/O: `claims` is what to send, `receive` takes the answer, `lost` says that there was none. Invariants: every
-claim is answered, said again, or too old to matter; counters are bounded as local ones are.
+claim is answered, said again, or too old to matter; counters are bounded as the register says.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from collections.abc import Callable, Sequence
 from tidegate.domain.leases import LEASE_S, LeaseAnswer, LeaseClaim
 from tidegate.domain.limits import CounterSpec, StoreDown
 from tidegate.policy.metering.counter import CounterStatistics
+from tidegate.policy.metering.counter_register import MOST_PER_RULE, CounterRegister, count_alike
 from tidegate.policy.metering.leases.leased_counter import LeasedCounter
 from tidegate.policy.metering.leases.store_view import StoreView
-from tidegate.policy.metering.local_counters import MOST_PER_RULE
 
 MOST_CLAIMS = 512
 """In one exchange: some 50 KB and a few milliseconds of the store; what remains comes with the next."""
 LEAD_S = 0.15
 """A busy counter leases three exchanges ahead: an exchange may be late once without anybody noticing."""
-
-_SWEEP_EVERY_S = 60.0
 
 Shortage = tuple[LeasedCounter, int]
 """A counter for which somebody waits, and the last claim that cannot help."""
@@ -34,35 +32,27 @@ class LeasedCounters:
     ) -> None:
         """`epoch_s`: see `calendar_window`."""
         self._view = StoreView(epoch_s=epoch_s, lead_s=lead_s, lease_s=lease_s)
-        self._counters: dict[str, LeasedCounter] = {}
-        self._most_per_rule = most_per_rule
-        self._of_rule: dict[str, int] = {}
-        self._shared = 0
+        self._register: CounterRegister[LeasedCounter] = CounterRegister(most_per_rule)
+        self._counters = self._register.counters
         self._under_way: set[str] = set()
-        self._swept_at: float | None = None
 
     def __repr__(self) -> str:
         return f"LeasedCounters({len(self._counters)}, workers={self._view.workers})"
 
     def counter(self, name: str, spec: CounterSpec, on_store_down: StoreDown, *, now: float) -> LeasedCounter:
-        self._sweep(now)
+        name = self._register.kept_name(name, now=now)
         known = self._counters.get(name)
-        if known is None and self._of_rule.get(_rule(name), 0) >= self._most_per_rule:
-            name = f"{_rule(name)};*"
-            self._shared += 1
-            known = self._counters.get(name)
-        if known is None:
-            self._of_rule[_rule(name)] = self._of_rule.get(_rule(name), 0) + 1
-        elif (known.spec.meter, known.spec.span_s, known.spec.period) == (spec.meter, spec.span_s, spec.period):
+        if known is not None and count_alike(known.spec, spec):
             if known.spec != spec:
                 known.spec = spec
             known.on_store_down = on_store_down
             return known
-        made = self._counters[name] = LeasedCounter(name, spec, on_store_down, self._view, now=now)
+        made = LeasedCounter(name, spec, on_store_down, self._view, now=now)
+        self._register.keep(name, made)
         return made
 
     def statistics(self) -> CounterStatistics:
-        return CounterStatistics(len(self._counters), self._shared)
+        return self._register.statistics()
 
     def levels(self, *, now: float) -> dict[str, float]:
         """Say how things stand with the store. `lease_units` bounds what can be admitted beyond a limit, or be kept from others."""
@@ -157,25 +147,8 @@ class LeasedCounters:
             if name not in answered and counter.is_known:
                 counter.begin_anew(now=now)
 
-    def _sweep(self, now: float) -> None:
-        if self._swept_at is None:
-            self._swept_at = now
-        if now - self._swept_at < _SWEEP_EVERY_S:
-            return
-        self._swept_at = now
-        idle = [name for name, counter in self._counters.items() if counter.holders == 0 and counter.is_idle(now=now)]
-        for name in idle:
-            del self._counters[name]
-            left = self._of_rule[_rule(name)] = self._of_rule[_rule(name)] - 1
-            if left == 0:
-                del self._of_rule[_rule(name)]
-
 
 def is_covered(shortage: Shortage) -> bool:
     """Tell whether what was waited for has been asked for and answered."""
     counter, mark = shortage
     return counter.answered > mark
-
-
-def _rule(name: str) -> str:
-    return name.partition(";")[0]

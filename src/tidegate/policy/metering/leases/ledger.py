@@ -60,7 +60,7 @@ class LedgerStatistics(msgspec.Struct, frozen=True):
 
 
 class LeaseLedger:
-    """Grants leases. Counters are as many as the workers' rules allow; see `local_counters.MOST_PER_RULE`."""
+    """Grants leases. Counters are as many as the workers' rules allow; see `counter_register.MOST_PER_RULE`."""
 
     def __init__(self, *, epoch: int, now: float, epoch_s: float = 0.0, lease_s: float = LEASE_S) -> None:
         """`epoch`: drawn anew for each ledger, 1 to 2^28 - 1. `epoch_s`: see `calendar_window`."""
