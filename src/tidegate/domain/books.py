@@ -6,7 +6,6 @@ debt), `holds` (what running operations may come to cost) and `spent`. Amounts a
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, NewType
 
 import msgspec
@@ -27,15 +26,6 @@ LARGEST_MICRO = 2**53
 Micro = Annotated[int, Meta(ge=0, le=LARGEST_MICRO)]
 SignedMicro = Annotated[int, Meta(ge=-LARGEST_MICRO, le=LARGEST_MICRO)]
 Attempt = Annotated[int, Meta(ge=0, le=1_000_000)]
-
-
-class Account(StrEnum):
-    """Whose sum is zero, for each tenant and each posting."""
-
-    CREDIT = "credit"
-    BALANCE = "balance"
-    HOLDS = "holds"
-    SPENT = "spent"
 
 
 class Dimensions(msgspec.Struct, frozen=True, array_like=True, gc=False):
