@@ -31,7 +31,7 @@ class Attachable(Protocol):
     def connection_lost(self, exc: Exception | None) -> None: ...
 
 
-class Progress:
+class DialProgress:
     """Which step a dial is in, for the message when its time is up."""
 
     __slots__ = ("step",)
@@ -72,7 +72,7 @@ class Dialer:
 
     async def dial(self, connection: Attachable) -> CallFailure | None:
         """Attach an open connection to `connection` (its `connection_made` is called), or say why there is none."""
-        progress = Progress()
+        progress = DialProgress()
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._open(connection, progress)
@@ -84,7 +84,7 @@ class Dialer:
                 "check that the address is right and that nothing between drops the packets",
             )
 
-    async def _open(self, connection: Attachable, progress: Progress) -> CallFailure | None:
+    async def _open(self, connection: Attachable, progress: DialProgress) -> CallFailure | None:
         addresses = await self._resolve(progress)
         if isinstance(addresses, CallFailure):
             return addresses
@@ -102,7 +102,7 @@ class Dialer:
         return failure
 
     async def _attach(
-        self, transport: asyncio.Transport, opening: Opening | TunnelOpening, connection: Attachable, progress: Progress
+        self, transport: asyncio.Transport, opening: Opening | TunnelOpening, connection: Attachable, progress: DialProgress
     ) -> CallFailure | None:
         """Go from an open TCP connection to one that carries requests."""
         label = self._origin.label
@@ -120,7 +120,7 @@ class Dialer:
         connection.connection_made(transport)
         return None
 
-    async def _resolve(self, progress: Progress) -> tuple[SocketAddress, ...] | CallFailure:
+    async def _resolve(self, progress: DialProgress) -> tuple[SocketAddress, ...] | CallFailure:
         host = self._proxy.host if self._proxy else self._origin.host
         progress.step = f"looking up {host}"
         addresses = await self._book.addresses()
@@ -142,7 +142,7 @@ class Dialer:
         return Opening()
 
     async def _connect(
-        self, addresses: tuple[SocketAddress, ...], progress: Progress
+        self, addresses: tuple[SocketAddress, ...], progress: DialProgress
     ) -> tuple[asyncio.Transport, Opening | TunnelOpening] | CallFailure:
         """Try the addresses in turn, each with a fair share of the time that is left; the last may use it up."""
         loop = asyncio.get_running_loop()
@@ -176,14 +176,14 @@ class Dialer:
             f"{self._origin.label} cannot be reached ({tried}); check that the server runs and listens on this port",
         )
 
-    async def _await_tunnel(self, tunnel: TunnelOpening, progress: Progress) -> CallFailure | None:
+    async def _await_tunnel(self, tunnel: TunnelOpening, progress: DialProgress) -> CallFailure | None:
         label = self._proxy.label if self._proxy else ""
         progress.step = f"waiting for the proxy {label} to answer CONNECT"
         reason = await tunnel.opened
         return CallFailure(CallFailureKind.PROXY, f"the proxy {label} for {self._origin.label} {reason}") if reason else None
 
     async def _start_tls(
-        self, tcp: asyncio.Transport, connection: Attachable, context: ssl.SSLContext, progress: Progress
+        self, tcp: asyncio.Transport, connection: Attachable, context: ssl.SSLContext, progress: DialProgress
     ) -> CallFailure | None:
         host = self._origin.host
         progress.step = f"shaking hands by TLS with {self._origin.label}"

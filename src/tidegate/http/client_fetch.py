@@ -19,7 +19,7 @@ class Response(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Collector:
+class ResponseCollector:
     """Receives one call and keeps its body, at most `max_bytes` of it."""
 
     __slots__ = ("_body", "_body_bytes", "_headers", "_max_bytes", "_status", "done")
@@ -66,7 +66,7 @@ async def fetch(client: UpstreamClient, request: UpstreamRequest, *, deadline_s:
     `deadline_s` are seconds from now for everything. Raises `UpstreamTimeout` when they are over and `UpstreamUnavailable` when no complete
     answer of at most `max_bytes` comes; a status of 400 or above is an answer.
     """
-    collector = Collector(max_bytes)
+    collector = ResponseCollector(max_bytes)
     call: UpstreamCall = client.start(request, collector)
     try:
         async with asyncio.timeout(deadline_s):

@@ -53,7 +53,7 @@ class WatchPlan(msgspec.Struct, frozen=True):
     shared: ShareSettings | None
 
 
-class CallOwner(Protocol):
+class LookoutOwner(Protocol):
     """What the lookout needs of the gateway."""
 
     tasks: OwnedTasks
@@ -117,7 +117,7 @@ def _share_settings(configuration: Configuration) -> ShareSettings | None:
 class Lookout:
     """Watches from the first `commit` to `aclose`. `clock` is the gateway's."""
 
-    def __init__(self, gateway: CallOwner, *, clock: Callable[[], float], rng: Random) -> None:
+    def __init__(self, gateway: LookoutOwner, *, clock: Callable[[], float], rng: Random) -> None:
         self._gateway = gateway
         self._clock = clock
         self._rng = rng
