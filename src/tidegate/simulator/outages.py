@@ -19,7 +19,7 @@ from tidegate.domain.record import RequestRecord
 from tidegate.domain.units import KeyId, ReplicaId, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import Replica, Route, Target
 from tidegate.flow.actions import Action, Finish
-from tidegate.policy.resilience.health import HealthSettings, ReplicaHealth, Verdict
+from tidegate.policy.resilience.health import HealthSettings, HealthVerdict, ReplicaHealth
 from tidegate.policy.resilience.retry import RetryPolicy
 from tidegate.ports import CallFailure, CallFailureKind
 from tidegate.simulator.driver import Simulation
@@ -193,7 +193,7 @@ def _health_reports(
         while remaining and remaining[-1].ends_at_s <= asked_at:
             remaining.pop()
         fault = remaining[-1].fault if remaining and remaining[-1].begins_at_s <= asked_at else None
-        verdict: Verdict | None
+        verdict: HealthVerdict | None
         if fault is Fault.KILLED:
             known_at, verdict = asked_at + _CONNECT_S, health.unreachable("connection refused")
         elif fault is Fault.HUNG:

@@ -15,7 +15,7 @@ from tidegate.domain.upstream import FailureScope
 from tidegate.wire.vendor_errors import VendorError
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ErrorVerdict(msgspec.Struct, frozen=True):
     scope: FailureScope
     retryable: bool = False
     rate_limited: bool = False
@@ -23,19 +23,19 @@ class Verdict(msgspec.Struct, frozen=True):
     content_filter: bool = False
 
 
-REQUEST_AT_FAULT = Verdict(FailureScope.REQUEST)
-FILTERED = Verdict(FailureScope.REQUEST, content_filter=True)
-CREDENTIALS = Verdict(FailureScope.KEY, credentials=True)
+REQUEST_AT_FAULT = ErrorVerdict(FailureScope.REQUEST)
+FILTERED = ErrorVerdict(FailureScope.REQUEST, content_filter=True)
+CREDENTIALS = ErrorVerdict(FailureScope.KEY, credentials=True)
 """Our key, or the account behind it: unknown, not permitted, or out of money. An operator's matter."""
-RATE_LIMITED = Verdict(FailureScope.KEY, retryable=True, rate_limited=True)
-MODEL_MISSING = Verdict(FailureScope.MODEL)
-BROKEN = Verdict(FailureScope.REPLICA, retryable=True)
+RATE_LIMITED = ErrorVerdict(FailureScope.KEY, retryable=True, rate_limited=True)
+MODEL_MISSING = ErrorVerdict(FailureScope.MODEL)
+BROKEN = ErrorVerdict(FailureScope.REPLICA, retryable=True)
 
 
 class ErrorRule(msgspec.Struct, frozen=True):
     """A rule holds when each of its non-empty conditions does."""
 
-    verdict: Verdict
+    verdict: ErrorVerdict
     words: frozenset[str] = frozenset()
     """Any of these (lower case) is the error's code, type or `metadata.error_type`."""
     phrases: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ GENERAL_RULES = (
 )
 
 
-def judge(rules: tuple[ErrorRule, ...], error: VendorError, status: int | None) -> Verdict:
+def judge(rules: tuple[ErrorRule, ...], error: VendorError, status: int | None) -> ErrorVerdict:
     """Give the verdict of the first rule that holds; without any, the upstream is taken as broken."""
     for rule in (*rules, *GENERAL_RULES):
         if rule.holds(error, status):

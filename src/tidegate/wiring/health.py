@@ -28,7 +28,7 @@ from tidegate.errors import ConfigurationError
 from tidegate.gateway.owned_tasks import OwnedTasks
 from tidegate.http.client import PoolSettings, UpstreamPool, proxy_from_environment
 from tidegate.http.origin import Origin
-from tidegate.policy.resilience.health import HealthSettings, Verdict
+from tidegate.policy.resilience.health import HealthSettings, HealthVerdict
 from tidegate.policy.routing.fleet import Fleet
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wiring.parts import LOCAL_REPLICA, members_of, upstream_headers
@@ -188,7 +188,7 @@ class Lookout:
 
     # ── what was found here ───────────────────────────────────────────────────
 
-    def _on_verdict(self, replica: ReplicaId, verdict: Verdict) -> None:
+    def _on_verdict(self, replica: ReplicaId, verdict: HealthVerdict) -> None:
         self._report(replica, alive=verdict.alive, reason=verdict.reason, doubted=verdict.doubted)
         if verdict.doubted:
             return  # no news for other nodes: they ask for themselves

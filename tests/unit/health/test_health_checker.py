@@ -10,7 +10,7 @@ import pytest
 from tidegate.adapters.health.checker import HealthChecker, HealthTarget
 from tidegate.domain.units import ReplicaId
 from tidegate.http.client import PoolSettings, UpstreamPool
-from tidegate.policy.resilience.health import HealthSettings, Verdict
+from tidegate.policy.resilience.health import HealthSettings, HealthVerdict
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver, UpstreamRequest
 from tidegate.testing import ScriptedUpstream, run_virtual
 
@@ -74,10 +74,10 @@ class Watched:
 
     def __init__(self, server: StandInServer) -> None:
         self._loop = asyncio.get_running_loop()
-        self.told: list[tuple[float, Verdict]] = []
+        self.told: list[tuple[float, HealthVerdict]] = []
         self.checker = HealthChecker([target(server)], clock=self._loop.time, rng=Random(1), on_verdict=self._on_verdict)
 
-    def _on_verdict(self, replica: ReplicaId, verdict: Verdict) -> None:
+    def _on_verdict(self, replica: ReplicaId, verdict: HealthVerdict) -> None:
         assert replica == ONE
         self.told.append((self._loop.time(), verdict))
 
@@ -112,7 +112,7 @@ def test_a_server_that_comes_back_is_in_with_its_first_answer() -> None:
         watched = Watched(server)
         watched.checker.start()
         await asyncio.sleep(30.0)
-        assert [verdict for _, verdict in watched.told] == [Verdict(alive=False, reason="refused")]
+        assert [verdict for _, verdict in watched.told] == [HealthVerdict(alive=False, reason="refused")]
         server.answer = 200
         asked = len(server.asked_at)
         await asyncio.sleep(30.0)
@@ -171,7 +171,7 @@ def test_a_fault_of_ours_does_not_end_the_watch(caplog: pytest.LogCaptureFixture
     async def story() -> None:
         server = StandInServer()
 
-        def fail(replica: ReplicaId, verdict: Verdict) -> None:
+        def fail(replica: ReplicaId, verdict: HealthVerdict) -> None:
             raise LookupError(replica, verdict)
 
         checker = HealthChecker([target(server)], clock=asyncio.get_running_loop().time, rng=Random(1), on_verdict=fail)
@@ -188,10 +188,10 @@ def test_over_sockets_nothing_is_left_open() -> None:
     """A real server is asked on connections of its own, and after the end none is left; a closed port is dead."""
 
     async def story() -> None:
-        told: dict[ReplicaId, Verdict] = {}
+        told: dict[ReplicaId, HealthVerdict] = {}
         both = asyncio.Event()
 
-        def on_verdict(replica: ReplicaId, verdict: Verdict) -> None:
+        def on_verdict(replica: ReplicaId, verdict: HealthVerdict) -> None:
             told[replica] = verdict
             if len(told) == 2:
                 both.set()
@@ -209,7 +209,7 @@ def test_over_sockets_nothing_is_left_open() -> None:
             await checker.aclose()
             await upstream.wait_for(lambda: not upstream.connections, 2.0)
             assert {request.path for request in upstream.requests} == {"/health"}
-        assert told[ONE] == Verdict(alive=True)
+        assert told[ONE] == HealthVerdict(alive=True)
         assert not told[TWO].alive
         assert "127.0.0.1:9" in told[TWO].reason
         assert all(pool.statistics().open == 0 for pool in pools)

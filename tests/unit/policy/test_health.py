@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.policy.resilience.health import HealthSettings, ReplicaHealth, Verdict
+from tidegate.policy.resilience.health import HealthSettings, HealthVerdict, ReplicaHealth
 
 SETTINGS = HealthSettings(every_s=2.0, timeout_s=1.5, failures=2)
 
 
-def doubt(reason: str) -> Verdict:
-    return Verdict(alive=True, reason=reason, doubted=True)
+def doubt(reason: str) -> HealthVerdict:
+    return HealthVerdict(alive=True, reason=reason, doubted=True)
 
 
 def fresh(settings: HealthSettings = SETTINGS) -> ReplicaHealth:
@@ -25,7 +25,7 @@ def settled() -> ReplicaHealth:
     """One that is believed alive."""
     health = fresh()
     health.ask(now=100.0)
-    assert health.answered(200) == Verdict(alive=True)
+    assert health.answered(200) == HealthVerdict(alive=True)
     return health
 
 
@@ -33,32 +33,32 @@ def test_the_first_answer_is_always_told() -> None:
     """Others may hold something older for true, so even "alive" is news once, and only once."""
     health = fresh()
     assert health.alive is None
-    assert health.answered(404) == Verdict(alive=True)
+    assert health.answered(404) == HealthVerdict(alive=True)
     assert health.answered(200) is None
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 401, 404, 429, 499])
 def test_any_status_below_500_is_a_sign_of_life(status: int) -> None:
     """A refused key or a missing path says that a server is there."""
-    assert fresh().answered(status) == Verdict(alive=True)
+    assert fresh().answered(status) == HealthVerdict(alive=True)
 
 
 def test_a_server_that_loads_its_model_is_not_ready() -> None:
     """A 503 counts as a failure, and two in a row take the replica out with the status as the reason."""
     health = settled()
     assert health.answered(503) == doubt("it answers health checks with status 503")
-    assert health.answered(503) == Verdict(alive=False, reason="it answers health checks with status 503")
+    assert health.answered(503) == HealthVerdict(alive=False, reason="it answers health checks with status 503")
     assert health.answered(503) is None
-    assert health.answered(200) == Verdict(alive=True)
+    assert health.answered(200) == HealthVerdict(alive=True)
 
 
 def test_failures_must_be_in_a_row() -> None:
     """One answer between two failures forgives the first."""
     health = settled()
     assert health.unreachable("refused") == doubt("refused")
-    assert health.answered(200) == Verdict(alive=True)
+    assert health.answered(200) == HealthVerdict(alive=True)
     assert health.unreachable("refused") == doubt("refused")
-    assert health.unreachable("refused") == Verdict(alive=False, reason="refused")
+    assert health.unreachable("refused") == HealthVerdict(alive=False, reason="refused")
 
 
 def test_a_deadline_missed_by_ourselves_says_nothing() -> None:
@@ -70,7 +70,7 @@ def test_a_deadline_missed_by_ourselves_says_nothing() -> None:
     assert health.unanswered(now=205.5) == doubt("it did not answer a health check within 1.5 s")
     assert health.next_at == 205.5, "asked again at once"
     health.ask(now=206.0)
-    assert health.unanswered(now=207.6) == Verdict(alive=False, reason="it did not answer a health check within 1.5 s")
+    assert health.unanswered(now=207.6) == HealthVerdict(alive=False, reason="it did not answer a health check within 1.5 s")
 
 
 def test_after_anothers_word_one_failure_is_enough() -> None:
@@ -79,7 +79,7 @@ def test_after_anothers_word_one_failure_is_enough() -> None:
     health.ask(now=110.0)
     health.suspect(alive=False, now=110.5)
     assert health.next_at == 110.5
-    assert health.unreachable("refused") == Verdict(alive=False, reason="refused")
+    assert health.unreachable("refused") == HealthVerdict(alive=False, reason="refused")
 
 
 def test_an_answer_clears_a_suspicion() -> None:
@@ -96,7 +96,7 @@ def test_a_doubt_is_told_once() -> None:
     health.answered(200)
     assert health.unreachable("refused") == doubt("refused")
     assert health.unreachable("refused") is None
-    assert health.unreachable("refused") == Verdict(alive=False, reason="refused")
+    assert health.unreachable("refused") == HealthVerdict(alive=False, reason="refused")
 
 
 def test_what_is_believed_already_is_not_asked_again() -> None:
@@ -124,7 +124,7 @@ def test_a_peer_that_saw_it_alive_makes_us_look() -> None:
     health.ask(now=120.0)
     health.suspect(alive=True, now=121.0)
     assert health.next_at == 121.0
-    assert health.answered(200) == Verdict(alive=True)
+    assert health.answered(200) == HealthVerdict(alive=True)
 
 
 def test_questions_do_not_come_in_step() -> None:
@@ -164,7 +164,7 @@ def test_law_belief_follows_the_last_answers(answers: list[str], failures: int) 
         assert health.alive is {"": None, "alive": True, "doubted": True, "dead": False}[believed]
 
 
-def _word(verdict: Verdict | None) -> str:
+def _word(verdict: HealthVerdict | None) -> str:
     if verdict is None:
         return ""
     return "doubted" if verdict.doubted else "alive" if verdict.alive else "dead"

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from tidegate.domain.units import Headers, ReplicaId
-from tidegate.policy.resilience.health import HealthSettings, ReplicaHealth, Verdict
+from tidegate.policy.resilience.health import HealthSettings, HealthVerdict, ReplicaHealth
 from tidegate.ports import CallFailure, UpstreamClient, UpstreamRequest
 
 _LOG = logging.getLogger("tidegate.health")
@@ -86,7 +86,7 @@ class HealthChecker:
         *,
         clock: Callable[[], float],
         rng: Random,
-        on_verdict: Callable[[ReplicaId, Verdict], None],
+        on_verdict: Callable[[ReplicaId, HealthVerdict], None],
     ) -> None:
         now = clock()
         self._watches = {target.replica: _Watch(target, ReplicaHealth(target.settings, now=now, rng=rng)) for target in targets}
@@ -145,7 +145,7 @@ class HealthChecker:
             except TimeoutError:
                 return
 
-    async def _ask(self, watch: _Watch) -> Verdict | None:
+    async def _ask(self, watch: _Watch) -> HealthVerdict | None:
         target, health = watch.target, watch.health
         health.ask(now=self._clock())
         status = _Status()

@@ -29,7 +29,7 @@ class HealthSettings(msgspec.Struct, frozen=True, gc=False):
     failures: int = 2
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class HealthVerdict(msgspec.Struct, frozen=True, gc=False):
     """A belief that is new; `reason` says why a replica is held dead, or doubted."""
 
     alive: bool
@@ -62,7 +62,7 @@ class ReplicaHealth:
         self._asked_at = now
         self.next_at = now + self._settings.every_s * (1.0 - _SPREAD * self._rng.random())
 
-    def answered(self, status: int) -> Verdict | None:
+    def answered(self, status: int) -> HealthVerdict | None:
         """Take an answer. A server error is one of a server that is not ready: the 503 of one that loads its model, or of a proxy."""
         if status >= _FIRST_FAILING_STATUS:
             return self._failed(f"it answers health checks with status {status}")
@@ -71,13 +71,13 @@ class ReplicaHealth:
         if self.alive and not self._doubted:
             return None
         self.alive, self._doubted = True, False
-        return Verdict(alive=True)
+        return HealthVerdict(alive=True)
 
-    def unreachable(self, reason: str) -> Verdict | None:
+    def unreachable(self, reason: str) -> HealthVerdict | None:
         """Note that there was no connection, or that it broke."""
         return self._failed(reason)
 
-    def unanswered(self, *, now: float) -> Verdict | None:
+    def unanswered(self, *, now: float) -> HealthVerdict | None:
         """Note that the time for the answer is over; the next question is due at once."""
         if now - self._asked_at > self._settings.timeout_s + _OWN_DELAY_S:
             return None
@@ -91,15 +91,15 @@ class ReplicaHealth:
         self._suspected = not alive
         self.next_at = min(self.next_at, max(now, self._asked_at + _LEAST_GAP_S))
 
-    def _failed(self, reason: str) -> Verdict | None:
+    def _failed(self, reason: str) -> HealthVerdict | None:
         self._failures += 1
         enough = self._suspected or self._failures >= self._settings.failures
         if self.alive is False:
             return None
         if enough:
             self.alive = self._suspected = self._doubted = False
-            return Verdict(alive=False, reason=reason)
+            return HealthVerdict(alive=False, reason=reason)
         if self.alive is None or self._doubted:
             return None
         self._doubted = True
-        return Verdict(alive=True, reason=reason, doubted=True)
+        return HealthVerdict(alive=True, reason=reason, doubted=True)
