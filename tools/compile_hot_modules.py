@@ -93,7 +93,7 @@ MESSAGES = {
     "policy/metering/coefficients": ("Expected", "TokenEstimate"),
     "policy/metering/estimate": ("Estimate",),
     "ports": ("RequestHead", "UpstreamRequest", "WindowState", "LimitState"),
-    "wire/openai_response": ("Answer",),
+    "wire/openai_response": ("AnswerFacts",),
 }
 """Structs that only carry values from one step to the next (of these modules, without names: all): nothing encodes, compares or replaces
 them."""

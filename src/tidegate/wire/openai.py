@@ -2,7 +2,7 @@
 
 from tidegate.wire.openai_request import parse_request, rewrite_body
 from tidegate.wire.openai_response import (
-    Answer,
+    AnswerFacts,
     encode_error_event,
     model_object,
     models_list,
@@ -11,7 +11,7 @@ from tidegate.wire.openai_response import (
 )
 
 __all__ = [
-    "Answer",
+    "AnswerFacts",
     "encode_error_event",
     "model_object",
     "models_list",

@@ -35,7 +35,7 @@ _GENERATION_FAILED: Final = FinishReason.ERROR.value
 _EMBEDDING: Final = Operation.EMBEDDING
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AnswerFacts(msgspec.Struct, frozen=True):
     """What decisions need of a complete, non-streamed answer with a 2xx status."""
 
     usage: Usage | None = None
@@ -65,7 +65,7 @@ def identity(value: object) -> str | None:
     return name[:MAX_IDENTITY_CHARS] if name else None
 
 
-def read_answer(operation: Operation, body: bytes, dialect: Dialect) -> Answer:
+def read_answer(operation: Operation, body: bytes, dialect: Dialect) -> AnswerFacts:
     """Read a complete 2xx body. An error inside it, or no answer in it, is a failure."""
     try:
         head = ANSWER.decode(body)
@@ -76,7 +76,7 @@ def read_answer(operation: Operation, body: bytes, dialect: Dialect) -> Answer:
         finish_reason: str | None = None
         for choice in head.choices or ():
             finish_reason = most_telling(finish_reason, lenient.text(choice.finish_reason))
-        return Answer(
+        return AnswerFacts(
             lenient.read_usage(head.usage),
             finish_reason,
             generation_failed() if finish_reason == _GENERATION_FAILED else None,
@@ -91,12 +91,12 @@ def read_answer(operation: Operation, body: bytes, dialect: Dialect) -> Answer:
     return _answer(dialect, fields, reasons=reasons, usage=head.usage, response_id=head.id, model=head.model)
 
 
-def _read_unusual(operation: Operation, body: bytes, dialect: Dialect) -> Answer:
+def _read_unusual(operation: Operation, body: bytes, dialect: Dialect) -> AnswerFacts:
     """Read what the typed decoder refused: lone surrogates, `NaN`, members of odd types, or no JSON at all."""
     decoded = lenient.decode(body)
     if not isinstance(decoded, dict):
         what = "an empty body" if not body.strip() else "something that is not a JSON object"
-        return Answer(failure=unreadable(f"The upstream answered with {what} ({len(body)} bytes) where a JSON answer was due."))
+        return AnswerFacts(failure=unreadable(f"The upstream answered with {what} ({len(body)} bytes) where a JSON answer was due."))
     choices = decoded.get("choices")
     reasons = [lenient.member(choice, "finish_reason") for choice in choices] if isinstance(choices, list) else []
     fields: dict[str, object] = {name: decoded.get(name) for name in ("error", "code", "message")}
@@ -107,7 +107,7 @@ def _read_unusual(operation: Operation, body: bytes, dialect: Dialect) -> Answer
 
 def _answer(
     dialect: Dialect, fields: dict[str, object], *, reasons: list[object], usage: object, response_id: object, model: object
-) -> Answer:
+) -> AnswerFacts:
     finish_reason: str | None = None
     for reason in reasons:
         finish_reason = most_telling(finish_reason, lenient.text(reason))
@@ -119,7 +119,7 @@ def _answer(
         failure = generation_failed()
     elif "choices" not in fields:
         failure = unreadable("The upstream's answer has status 200 and neither an answer nor an error in it.")
-    return Answer(
+    return AnswerFacts(
         usage=lenient.read_usage(usage),
         finish_reason=finish_reason,
         failure=failure,

@@ -15,13 +15,13 @@ from tidegate.ports import TokenCount
 from tidegate.wire import lenient
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.lenient import MAX_COUNT
-from tidegate.wire.openai import Answer, encode_error_event, model_object, models_list, read_answer, token_count_answer
+from tidegate.wire.openai import AnswerFacts, encode_error_event, model_object, models_list, read_answer, token_count_answer
 
 DIALECT = DIALECTS["openrouter"]
 USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
 
 
-def read(body: object, operation: Operation = Operation.CHAT) -> Answer:
+def read(body: object, operation: Operation = Operation.CHAT) -> AnswerFacts:
     return read_answer(operation, json.dumps(body).encode(), DIALECT)
 
 
@@ -29,7 +29,7 @@ def test_an_answer_gives_usage_reason_and_identity() -> None:
     """The text itself is skipped."""
     answer = read({"id": "c-1", "model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": USAGE})
 
-    assert answer == Answer(Usage(9, 4, 2, 0), "stop", None, "c-1", "m")
+    assert answer == AnswerFacts(Usage(9, 4, 2, 0), "stop", None, "c-1", "m")
 
 
 @pytest.mark.parametrize("figure", ["1e300", "9" * 400, str(2**64), str(MAX_COUNT + 1), "1e999", "NaN", "-5", '"5"', "true"])
@@ -64,14 +64,14 @@ def test_several_choices_give_the_most_telling_reason() -> None:
     choices = [{"finish_reason": reason} for reason in ("stop", "content_filter", None, "length")]
 
     assert read({"choices": choices}).finish_reason == "content_filter"
-    assert read({"choices": []}) == Answer()
+    assert read({"choices": []}) == AnswerFacts()
 
 
 def test_an_embedding_has_data_in_place_of_choices() -> None:
     """Vectors are skipped, not built."""
     body = {"data": [{"embedding": [0.1] * 10}], "usage": {"prompt_tokens": 8, "total_tokens": 8}, "model": "e"}
 
-    assert read(body, Operation.EMBEDDING) == Answer(usage=Usage(prompt_tokens=8), response_model="e")
+    assert read(body, Operation.EMBEDDING) == AnswerFacts(usage=Usage(prompt_tokens=8), response_model="e")
     assert read({"choices": []}, Operation.EMBEDDING).failure is not None
 
 
@@ -85,12 +85,12 @@ def test_an_embedding_has_data_in_place_of_choices() -> None:
 )
 def test_answers_that_strict_json_forbids_are_read_all_the_same(body: bytes) -> None:
     """What every client's parser accepts is an answer."""
-    assert read_answer(Operation.CHAT, body, DIALECT) == Answer(finish_reason="stop", response_id="c")
+    assert read_answer(Operation.CHAT, body, DIALECT) == AnswerFacts(finish_reason="stop", response_id="c")
 
 
 def test_odd_embeddings_are_read_all_the_same() -> None:
     """A NaN in a vector is the model's business."""
-    assert read_answer(Operation.EMBEDDING, b'{"data":[NaN],"x":NaN}', DIALECT) == Answer()
+    assert read_answer(Operation.EMBEDDING, b'{"data":[NaN],"x":NaN}', DIALECT) == AnswerFacts()
 
 
 @pytest.mark.parametrize(
