@@ -22,7 +22,7 @@ import uvloop
 from tidegate.adapters.books.desk import Desk
 from tidegate.adapters.books.journal import Journal
 from tidegate.adapters.books.opening import open_books
-from tidegate.adapters.books.spill import SpillFile
+from tidegate.adapters.books.spill import EntrySpillFile
 from tidegate.adapters.frame_server import FrameServer
 from tidegate.adapters.frames import POST
 from tidegate.adapters.wall_clock import wall_clock
@@ -64,7 +64,7 @@ def ledger_process(path: str, database: str) -> None:
 
 async def post_all(path: str, spill: Path, made: list[Entry], per_turn: int) -> tuple[float, float]:
     """Give the processor seconds of posting and sending, and the seconds until all was acknowledged."""
-    journal = Journal(path, spill=SpillFile(spill), rng=Random(1), max_in_flight_bytes=10**9)  # noqa: S311  jitter
+    journal = Journal(path, spill=EntrySpillFile(spill), rng=Random(1), max_in_flight_bytes=10**9)  # noqa: S311  jitter
     journal.start()
     while not journal.statistics().connected:  # noqa: ASYNC110  it tells nobody
         await asyncio.sleep(0.01)

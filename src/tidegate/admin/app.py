@@ -45,7 +45,7 @@ _LOG = logging.getLogger("tidegate.admin")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Readiness(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeReadiness(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of `/readyz`."""
 
     status: str
@@ -141,7 +141,7 @@ class AdminApp:
         return json_answer(rotated)
 
 
-def readiness(node: NodeSnapshot) -> Readiness:
+def readiness(node: NodeSnapshot) -> NodeReadiness:
     """Say in a few words whether the node can serve, and what is not as it should be."""
     workers = {}
     for worker in node.workers:
@@ -149,7 +149,7 @@ def readiness(node: NodeSnapshot) -> Readiness:
         if worker.phase == "ready" and not worker.serving:
             state = "no_upstream" if worker.responsive else "unresponsive"
         workers[str(worker.index)] = state
-    return Readiness(
+    return NodeReadiness(
         status="ready" if node.ready else "not_ready" if node.phase == "running" else node.phase,
         workers=workers,
         upstreams={upstream.name: _upstream_words(upstream) for upstream in node.statistics.upstreams},

@@ -177,13 +177,13 @@ async def _store(setting: str, url: Secret, looking: Looking) -> services.Store:
         from tidegate.adapters.health.redis_link import RedisLink
     except ModuleNotFoundError:
         return services.Store(setting, "the package redis is not installed: pip install 'tidegate[redis]'")
-    from tidegate.adapters.health.share import StoreLost
+    from tidegate.adapters.health.share import LinkLost
 
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
         link = await RedisLink.open(url, "tidegate:doctor", timeout_s=looking.timeout_s)
-    except (StoreLost, ConfigurationError) as error:
+    except (LinkLost, ConfigurationError) as error:
         return services.Store(setting, str(error))
     answered_s = loop.time() - began
     await link.aclose()

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, Protocol
 
 from tidegate.adapters.books.journal import Journal
-from tidegate.adapters.books.spill import SpillFile
+from tidegate.adapters.books.spill import EntrySpillFile
 from tidegate.config.bookkeeping import books_are_kept
 from tidegate.config.schema import Configuration
 from tidegate.domain.books import LARGEST_MICRO, Dimensions, Entry, Hold, OperationId, Release, Settle
@@ -38,7 +38,7 @@ def journal_of(socket_path: str, state_directory: Path, *, worker: int, workers:
         number = path.stem.removeprefix("journal-")
         if number.isdigit() and int(number) >= workers and int(number) % workers == worker:
             orphans.append(path)
-    spill = SpillFile(state_directory / pattern.replace("*", str(worker)))
+    spill = EntrySpillFile(state_directory / pattern.replace("*", str(worker)))
     return Journal(socket_path, spill=spill, orphans=orphans, rng=rng)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from tidegate.adapters.books.journal import Journal
-from tidegate.adapters.books.spill import SpillFile
+from tidegate.adapters.books.spill import EntrySpillFile
 from tidegate.domain.books import Hold, OperationId, Settle
 from tidegate.domain.units import TenantId
 
@@ -23,7 +23,7 @@ FAR = 9_000_000_000.0
 
 
 async def main(path: str, spill: str, name: str, how: str, entries: int, per_turn: int) -> None:
-    file = SpillFile(Path(spill))
+    file = EntrySpillFile(Path(spill))
     journal = Journal(path, spill=file, rng=Random(1))
     journal.start()
     tenant = TenantId("acme")

@@ -15,7 +15,7 @@ import pytest
 
 from tidegate.adapters.books import journal as journal_module
 from tidegate.adapters.books.journal import Journal
-from tidegate.adapters.books.spill import SpillFile
+from tidegate.adapters.books.spill import EntrySpillFile
 from tidegate.domain.books import Entry, OperationId, Settle
 from tidegate.domain.units import TenantId
 
@@ -77,7 +77,7 @@ class Ledger:
 async def both(directory: Path, *, max_in_flight_bytes: int = 1_000_000) -> AsyncIterator[tuple[Ledger, Journal]]:
     ledger = Ledger(directory / "l.sock")
     await ledger.start()
-    journal = Journal(ledger.path, spill=SpillFile(directory / "j.spill"), rng=Random(1), max_in_flight_bytes=max_in_flight_bytes)
+    journal = Journal(ledger.path, spill=EntrySpillFile(directory / "j.spill"), rng=Random(1), max_in_flight_bytes=max_in_flight_bytes)
     journal.start()
     try:
         async with asyncio.timeout(ENOUGH_S):
@@ -153,7 +153,7 @@ def test_what_was_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
 
 def test_a_process_that_goes_while_the_file_is_sent_gets_it_again(tmp_path: Path) -> None:
     """Nothing leaves the file before it is acknowledged."""
-    spill = SpillFile(tmp_path / "j.spill")
+    spill = EntrySpillFile(tmp_path / "j.spill")
     spill.append([msgspec.msgpack.encode([settle(number)]) for number in range(5)])
     spill.close()
 
@@ -208,7 +208,7 @@ def test_without_the_process_everything_goes_to_the_file_and_waits_there(tmp_pat
     """A worker that ends meanwhile leaves it to its successor."""
 
     async def alone() -> None:
-        journal = Journal(str(tmp_path / "l.sock"), spill=SpillFile(tmp_path / "j.spill"), rng=Random(1))
+        journal = Journal(str(tmp_path / "l.sock"), spill=EntrySpillFile(tmp_path / "j.spill"), rng=Random(1))
         journal.start()
         journal.post(settle(1))
         await asyncio.sleep(0)
@@ -230,7 +230,7 @@ def test_a_file_that_cannot_be_written_keeps_entries_in_memory(tmp_path: Path, c
     async def run(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(journal_module, "FILE_PAUSE_S", 0.05)
         ledger = Ledger(tmp_path / "l.sock")
-        journal = Journal(ledger.path, spill=SpillFile(tmp_path / "j.spill"), rng=Random(1))
+        journal = Journal(ledger.path, spill=EntrySpillFile(tmp_path / "j.spill"), rng=Random(1))
         journal.start()
         journal.post(settle(1))
         await until(lambda: "books.spill_failed" in caplog.text)
@@ -249,7 +249,7 @@ def test_a_file_that_cannot_be_written_keeps_entries_in_memory(tmp_path: Path, c
     assert "books.lost entries=" in caplog.text
 
 
-class HangingFile(SpillFile):
+class HangingFile(EntrySpillFile):
     """On a disk that answers only when it is let."""
 
     def __init__(self, path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_file_that_cannot_be_written_at_the_end_is_told(tmp_path: Path, caplog
     (tmp_path / "j.spill").mkdir()
 
     async def run() -> None:
-        journal = Journal(str(tmp_path / "l.sock"), spill=SpillFile(tmp_path / "j.spill"), rng=Random(1))
+        journal = Journal(str(tmp_path / "l.sock"), spill=EntrySpillFile(tmp_path / "j.spill"), rng=Random(1))
         journal.start()
         journal.post(settle(1))
         assert not await journal.aclose()

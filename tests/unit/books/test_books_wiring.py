@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 
-from tidegate.adapters.books.spill import SpillFile
+from tidegate.adapters.books.spill import EntrySpillFile
 from tidegate.config.bookkeeping import books_are_kept
 from tidegate.config.schema import Configuration
 from tidegate.config.schema_books import BooksSection
@@ -164,7 +164,7 @@ def test_books_are_in_the_state_directory_unless_named(tmp_path: Path) -> None:
 def test_files_of_workers_that_are_no_more_have_one_heir(tmp_path: Path) -> None:
     """With two workers left of five, each takes over those of its own kind, and nobody another's."""
     for number in range(5):
-        spill = SpillFile(tmp_path / f"journal-{number}.spill")
+        spill = EntrySpillFile(tmp_path / f"journal-{number}.spill")
         spill.append([b"x"])
         spill.close()
     (tmp_path / "journal-x.spill").touch()

@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.adapters.health.news import News, Source
 from tidegate.adapters.health.redis_link import RedisLink, check_address
-from tidegate.adapters.health.share import HealthShare, ShareSettings, StoreLost
+from tidegate.adapters.health.share import HealthShare, LinkLost, ShareSettings
 from tidegate.domain.units import Secret
 from tidegate.errors import ConfigurationError
 from tidegate.testing import RedisServer
@@ -200,7 +200,7 @@ def test_a_wrong_password_is_said_without_the_password(store: RedisServer) -> No
     """The reason names what the server answered."""
 
     async def story() -> str:
-        with pytest.raises(StoreLost) as lost:
+        with pytest.raises(LinkLost) as lost:
             await RedisLink.open(Secret(f"redis://:wrong-canary@127.0.0.1:{store.port}/0"), "fleet-a", timeout_s=1.0)
         return str(lost.value)
 

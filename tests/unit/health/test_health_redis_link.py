@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from tidegate.adapters.health.redis_link import RedisLink
-from tidegate.adapters.health.share import StoreLost
+from tidegate.adapters.health.share import LinkLost
 from tidegate.domain.units import Secret
 
 
@@ -21,7 +21,7 @@ def reason_of(url: str, message: str) -> str:
     async def story() -> str:
         link = RedisLink(Secret(url), "fleet-a", timeout_s=1.0)
         try:
-            with pytest.raises(StoreLost) as lost:
+            with pytest.raises(LinkLost) as lost:
                 await link._within(fail())
         finally:
             await link.aclose()

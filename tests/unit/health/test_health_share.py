@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tidegate.adapters.health.news import VERSION, News, Source, decode, encode
-from tidegate.adapters.health.share import HealthShare, ShareSettings, StoreLink, StoreLost
+from tidegate.adapters.health.share import HealthShare, LinkLost, ShareSettings, StoreLink
 from tidegate.domain.units import Secret
 from tidegate.testing import run_virtual
 
@@ -32,7 +32,7 @@ class StandInStore:
     async def open(self) -> StoreLink:
         self.opened += 1
         if not self.up:
-            raise StoreLost("refused")
+            raise LinkLost("refused")
         return StandInLink(self)
 
 
@@ -42,7 +42,7 @@ class StandInLink:
 
     async def say(self, message: bytes, key: str, *, keep_s: float | None) -> None:
         if not self._store.up:
-            raise StoreLost("gone while speaking")
+            raise LinkLost("gone while speaking")
         news = decode(message)
         assert news is not None
         self._store.said.append(news)
@@ -62,7 +62,7 @@ class StandInLink:
     async def hear(self) -> bytes:
         message = await self._store.channel.get()
         if message is None:
-            raise StoreLost("it did not answer a ping within 1 s")
+            raise LinkLost("it did not answer a ping within 1 s")
         return message
 
     async def aclose(self) -> None:

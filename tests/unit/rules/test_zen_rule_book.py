@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidegate.adapters.rules.language import language_of
-from tidegate.adapters.rules.zen import LONGEST_QUESTION, RuleStatistics, ZenRuleBook, open_rule_book, reason_of
+from tidegate.adapters.rules.zen import LONGEST_QUESTION, RuleBookStatistics, ZenRuleBook, open_rule_book, reason_of
 from tidegate.errors import ConfigurationError
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "rules" / "faq.json"
@@ -59,7 +59,7 @@ def test_other_questions_are_not_known(question: str) -> None:
     """They are handed over to people; only the beginning of a long one is looked at."""
     book = open_rule_book(str(EXAMPLE))
     assert book.decide(question, "search") is None
-    assert RuleStatistics(answered=0, unknown=1, failed=0, trouble=None) == book.statistics()
+    assert RuleBookStatistics(answered=0, unknown=1, failed=0, trouble=None) == book.statistics()
 
 
 def test_the_model_is_given_question_feature_and_language() -> None:
@@ -97,7 +97,7 @@ def test_an_engine_that_fails_knows_nothing_and_says_so_once(outcome: object, tr
     assert failed.startswith(f"rules.failed: faq.json: {trouble}.")
     assert "rules.recovered: faq.json decides again" == recovered
     assert "secret question" not in caplog.text
-    assert RuleStatistics(answered=1, unknown=2, failed=2, trouble=None) == book.statistics()
+    assert RuleBookStatistics(answered=1, unknown=2, failed=2, trouble=None) == book.statistics()
     assert "ZenRuleBook('faq.json', answered=1, unknown=2)" == repr(book)
 
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 import msgspec
 
 from tidegate.adapters.books.disk_thread import DiskThread
-from tidegate.adapters.books.spill import SpillFile
+from tidegate.adapters.books.spill import EntrySpillFile
 from tidegate.adapters.frames import POST, question, take_answers
 from tidegate.domain.books import Entry
 
@@ -67,7 +67,7 @@ class Journal:
         self,
         socket_path: str,
         *,
-        spill: SpillFile,
+        spill: EntrySpillFile,
         orphans: Sequence[Path] = (),
         rng: Random,
         max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES,

@@ -20,7 +20,7 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOL
 _OWNER_ONLY: Final = 0o600
 
 
-class SpillFile:
+class EntrySpillFile:
     """`pending_bytes` may be read from any thread."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_SPILL_BYTES) -> None:
@@ -32,7 +32,7 @@ class SpillFile:
         """Before it, everything was acknowledged."""
 
     def __repr__(self) -> str:
-        return f"SpillFile({self.path}, pending_bytes={self.pending_bytes})"
+        return f"EntrySpillFile({self.path}, pending_bytes={self.pending_bytes})"
 
     @property
     def pending_bytes(self) -> int:
@@ -43,7 +43,7 @@ class SpillFile:
         if self.path.exists():
             self._size = _cut_partial(self._open())
         for orphan in orphans:
-            left = SpillFile(orphan, max_bytes=self._max_bytes)
+            left = EntrySpillFile(orphan, max_bytes=self._max_bytes)
             left.adopt()
             while payloads := left.peek():
                 self.append(payloads)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.adapters.child_process import end
-from tidegate.adapters.engine.process import Launch, Listening
+from tidegate.adapters.engine.process import Launch, Launched
 from tidegate.adapters.engine.settings import EngineSettings
 from tidegate.domain.units import Secret
 from tidegate.errors import ConfigurationError, UpstreamUnavailable
@@ -50,7 +50,7 @@ class EngineChild:
         line = await self._process.stdout.readline() if self._process.stdout is not None else b""
         if not line:
             raise UpstreamUnavailable(await self.epitaph())
-        answer = msgspec.json.decode(line, type=Listening)
+        answer = msgspec.json.decode(line, type=Launched)
         if answer.address is not None:
             return answer.address
         message = answer.fault or "The engine gave no reason."

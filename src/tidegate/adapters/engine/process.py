@@ -44,7 +44,7 @@ class Launch(msgspec.Struct, frozen=True):
     api_key: str
 
 
-class Listening(msgspec.Struct, frozen=True, omit_defaults=True):
+class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     """The line on standard output: exactly one of the two is set."""
 
     address: str | None = None
@@ -66,9 +66,9 @@ def main() -> int:
         log.begin()
         server = start_server(launch)
     except TidegateError as error:
-        answer.write(msgspec.json.encode(Listening(fault=error.message, permanent=isinstance(error, ConfigurationError))) + b"\n")
+        answer.write(msgspec.json.encode(Launched(fault=error.message, permanent=isinstance(error, ConfigurationError))) + b"\n")
         return EXIT_FAULT
-    answer.write(msgspec.json.encode(Listening(address=server.listening_address)) + b"\n")
+    answer.write(msgspec.json.encode(Launched(address=server.listening_address)) + b"\n")
     answer.close()
     lifeline.wait_for_parent_to_leave(sys.stdin.fileno(), every_s=LOG_CHECK_S, tick=log.rotate_if_full)
     os._exit(0)  # llama.cpp's destructors wait for running requests; nobody does any more

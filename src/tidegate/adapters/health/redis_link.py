@@ -1,6 +1,6 @@
 """Two connections to a Redis or Valkey: one speaks, one listens.
 
-Invariants: every exchange has a deadline; whatever goes wrong is `StoreLost`, after which only `aclose` is called;
+Invariants: every exchange has a deadline; whatever goes wrong is `LinkLost`, after which only `aclose` is called;
 no message of an error holds the password. Imported only where a store is configured: it brings the package `redis`.
 """
 
@@ -17,7 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from tidegate.adapters.health.share import StoreLost
+from tidegate.adapters.health.share import LinkLost
 from tidegate.domain.units import Secret
 from tidegate.errors import ConfigurationError
 
@@ -77,14 +77,14 @@ class RedisLink:
         return [message for message in found if message is not None]
 
     async def hear(self) -> bytes:
-        """Wait for the next message, however long; `StoreLost` when the store gives no sign of life."""
+        """Wait for the next message, however long; `LinkLost` when the store gives no sign of life."""
         while True:
             heard = await self._next(_QUIET_S)
             if heard is None:
                 await self._within(self._subscription.ping())
                 heard = await self._next(self._timeout_s)
                 if heard is None:
-                    raise StoreLost(f"it did not answer a ping within {self._timeout_s:g} s")
+                    raise LinkLost(f"it did not answer a ping within {self._timeout_s:g} s")
             if heard["type"] == "message":
                 message: bytes = heard["data"]
                 return message
@@ -107,18 +107,18 @@ class RedisLink:
         try:
             yield pipeline
         finally:
-            with contextlib.suppress(StoreLost):
+            with contextlib.suppress(LinkLost):
                 await self._within(pipeline.aclose())
 
     async def _within(self, work: Awaitable[T], *, more_s: float = 0.0) -> T:
-        """Do one exchange within its time; every way to fail becomes `StoreLost`."""
+        """Do one exchange within its time; every way to fail becomes `LinkLost`."""
         try:
             async with asyncio.timeout(self._timeout_s + more_s):
                 return await work
         except TimeoutError:
-            raise StoreLost(f"it did not answer within {self._timeout_s:g} s") from None
+            raise LinkLost(f"it did not answer within {self._timeout_s:g} s") from None
         except (RedisError, OSError, ValueError) as problem:
-            raise StoreLost(self._without_password(f"{problem}")[:_LONGEST_CAUSE] or type(problem).__name__) from None
+            raise LinkLost(self._without_password(f"{problem}")[:_LONGEST_CAUSE] or type(problem).__name__) from None
 
     def _without_password(self, text: str) -> str:
         """Mask the password as it is sent, wherever in the address it stands, and as the address writes it."""

@@ -34,12 +34,12 @@ _STEADY_S = 5.0
 """A connection that held this long was a good one: after it the pauses begin anew."""
 
 
-class StoreLost(Exception):
+class LinkLost(Exception):
     """The store cannot be used; the text says why, without a password."""
 
 
 class StoreLink(Protocol):
-    """Implemented by `redis_link.RedisLink`; what goes wrong there is a `StoreLost`."""
+    """Implemented by `redis_link.RedisLink`; what goes wrong there is a `LinkLost`."""
 
     async def say(self, message: bytes, key: str, *, keep_s: float | None) -> None: ...
     async def keep(self, messages: Sequence[tuple[str, bytes]], *, keep_s: float) -> None: ...
@@ -137,7 +137,7 @@ class HealthShare:
             began_at = self._clock()
             try:
                 await self._converse()
-            except StoreLost as problem:
+            except LinkLost as problem:
                 self._note_lost(str(problem))
             except Exception:  # noqa: BLE001  the task's outermost frame: a fault of ours must not end the sharing
                 _LOG.exception("shared.fault store=%s", self._store)

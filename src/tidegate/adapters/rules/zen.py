@@ -32,7 +32,7 @@ class Decision(Protocol):
     def evaluate(self, context: dict[str, str], /) -> Any: ...
 
 
-class RuleStatistics(msgspec.Struct, frozen=True):
+class RuleBookStatistics(msgspec.Struct, frozen=True):
     answered: int
     unknown: int
     failed: int
@@ -65,8 +65,8 @@ class ZenRuleBook:
             self._answered += 1
         return answer
 
-    def statistics(self) -> RuleStatistics:
-        return RuleStatistics(self._answered, self._unknown, self._failed, self._trouble)
+    def statistics(self) -> RuleBookStatistics:
+        return RuleBookStatistics(self._answered, self._unknown, self._failed, self._trouble)
 
     def check(self) -> None:
         """Try the model on a short and on the longest question; `ConfigurationError` when it fails or takes too long."""
