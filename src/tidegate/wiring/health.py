@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.adapters.health.checker import HealthChecker, HealthTarget
-from tidegate.adapters.health.news import News, Source
+from tidegate.adapters.health.news import News, NewsSource
 from tidegate.adapters.health.share import HealthShare, ShareSettings
 from tidegate.config.schema import Configuration, UpstreamSection
 from tidegate.config.words import is_loopback
@@ -194,7 +194,7 @@ class Lookout:
             return  # no news for other nodes: they ask for themselves
         address = self._plan.addresses.get(replica)
         if self._share is not None and address is not None:
-            self._share.publish(address, alive=verdict.alive, source=Source.CHECK, reason=verdict.reason)
+            self._share.publish(address, alive=verdict.alive, source=NewsSource.CHECK, reason=verdict.reason)
 
     def _report(self, replica: ReplicaId, *, alive: bool, reason: str = "", doubted: bool = False) -> None:
         """Tell the fleet; when it is news there, tell people, and the calls that wait for a dead replica."""
@@ -225,7 +225,7 @@ class Lookout:
             if address is None or broken is (status.replica in self._broken):
                 continue
             self._broken ^= {status.replica}
-            share.publish(address, alive=not broken, source=Source.BREAKER, reason=status.why)
+            share.publish(address, alive=not broken, source=NewsSource.BREAKER, reason=status.why)
 
     # ── what was found elsewhere ──────────────────────────────────────────────
 
@@ -244,7 +244,7 @@ class Lookout:
             return
         if news.alive:
             self._release(replica)
-        elif news.source is Source.CHECK or not self._works_here(replica):
+        elif news.source is NewsSource.CHECK or not self._works_here(replica):
             held = self._held.pop(replica, None)
             if held is not None:
                 held.cancel()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tidegate.adapters.health.checker import HealthTarget
-from tidegate.adapters.health.news import VERSION, News, Source
+from tidegate.adapters.health.news import VERSION, News, NewsSource
 from tidegate.adapters.health.share import ShareSettings
 from tidegate.config.schema import Configuration
 from tidegate.domain.units import ModelName, ReplicaId, Secret, UpstreamName
@@ -78,7 +78,7 @@ class Scene:
         now = asyncio.get_running_loop().time()
         return self.fleet.choose(route, ModelName("m"), (), now=now, rng=Random(1)) is not None
 
-    def hear(self, *, alive: bool, source: Source = Source.CHECK, address: str = FAR) -> None:
+    def hear(self, *, alive: bool, source: NewsSource = NewsSource.CHECK, address: str = FAR) -> None:
         self.lookout._on_news(News(VERSION, "another", 1, address, alive=alive, source=source, reason="refused"))
 
 
@@ -184,9 +184,9 @@ def test_failing_calls_elsewhere_do_not_outweigh_good_ones_here() -> None:
         now = asyncio.get_running_loop().time()
         made.fleet.begin(ONE, now=now)
         made.fleet.end(ONE, None, now=now)
-        made.hear(alive=False, source=Source.BREAKER)
+        made.hear(alive=False, source=NewsSource.BREAKER)
         assert made.available()
-        made.hear(alive=False, source=Source.CHECK)
+        made.hear(alive=False, source=NewsSource.CHECK)
         assert not made.available()
 
     scene(story, asked=False)
@@ -196,7 +196,7 @@ def test_a_replica_never_called_is_left_alone_when_calls_fail_elsewhere() -> Non
     """Nothing is known of it here, so the other node's breaker counts."""
 
     async def story(made: Scene, _: Server) -> None:
-        made.hear(alive=False, source=Source.BREAKER)
+        made.hear(alive=False, source=NewsSource.BREAKER)
         assert not made.available()
 
     scene(story, asked=False)
@@ -247,10 +247,10 @@ def test_open_breakers_are_told_once_and_so_is_their_end() -> None:
 
     async def run() -> None:
         made = Scene(None)
-        said: list[tuple[str, bool, Source]] = []
+        said: list[tuple[str, bool, NewsSource]] = []
 
         class Share:
-            def publish(self, address: str, *, alive: bool, source: Source, reason: str = "") -> None:
+            def publish(self, address: str, *, alive: bool, source: NewsSource, reason: str = "") -> None:
                 said.append((address, alive, source))
                 assert alive or reason
 
@@ -262,7 +262,7 @@ def test_open_breakers_are_told_once_and_so_is_their_end() -> None:
             made.fleet.begin(ONE, now=loop.time())
             made.fleet.end(ONE, refused, now=loop.time())
         await asyncio.sleep(1.5)
-        assert said == [(FAR, False, Source.BREAKER)]
+        assert said == [(FAR, False, NewsSource.BREAKER)]
         await asyncio.sleep(30.0)
         for _ in range(10):
             if made.available():
@@ -271,7 +271,7 @@ def test_open_breakers_are_told_once_and_so_is_their_end() -> None:
                 await asyncio.sleep(0.1)
                 made.fleet.end(ONE, None, now=loop.time(), began_at=began)
         await asyncio.sleep(1.5)
-        assert said == [(FAR, False, Source.BREAKER), (FAR, True, Source.BREAKER)]
+        assert said == [(FAR, False, NewsSource.BREAKER), (FAR, True, NewsSource.BREAKER)]
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         await made.lookout.aclose()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.adapters.health.news import VERSION, Hearing, News, Source, decode, encode
+from tidegate.adapters.health.news import VERSION, Hearing, News, NewsSource, decode, encode
 
-NEWS = News(VERSION, "node-a", 3, "http://10.0.0.5:8000/v1", alive=False, source=Source.CHECK, reason="refused")
+NEWS = News(VERSION, "node-a", 3, "http://10.0.0.5:8000/v1", alive=False, source=NewsSource.CHECK, reason="refused")
 
 
 def test_news_is_plain_json() -> None:
@@ -30,7 +30,7 @@ def test_news_is_plain_json() -> None:
 
 def test_a_long_reason_is_cut() -> None:
     """A server that answers with a book does not fill the channel."""
-    assert len(encode(News(VERSION, "n", 1, "http://h:1", alive=False, source=Source.BREAKER, reason="x" * 100_000))) < 600
+    assert len(encode(News(VERSION, "n", 1, "http://h:1", alive=False, source=NewsSource.BREAKER, reason="x" * 100_000))) < 600
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_law_no_message_is_a_fault(message: bytes) -> None:
 
 
 def numbered(node: str, number: int) -> News:
-    return News(VERSION, node, number, "http://h:1", alive=True, source=Source.CHECK)
+    return News(VERSION, node, number, "http://h:1", alive=True, source=NewsSource.CHECK)
 
 
 def test_own_and_stale_words_are_no_news() -> None:

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tidegate.adapters.health.news import News, Source
+from tidegate.adapters.health.news import News, NewsSource
 from tidegate.adapters.health.redis_link import RedisLink, check_address
 from tidegate.adapters.health.share import HealthShare, LinkLost, ShareSettings
 from tidegate.domain.units import Secret
@@ -70,14 +70,14 @@ def test_a_change_reaches_the_other_node(store: RedisServer) -> None:
 
     async def story() -> None:
         async with two_nodes(store.url) as (one, two):
-            one.share.publish(ADDRESS, alive=False, source=Source.CHECK, reason="refused")
+            one.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK, reason="refused")
             await until(lambda: len(two.heard) == 1, 2.0)
             late = Node(store.url, 3)
             late.share.start()
             await until(lambda: len(late.heard) == 1, 2.0)
             await late.share.aclose()
             assert (late.heard[0].address, late.heard[0].alive, late.heard[0].reason) == (ADDRESS, False, "refused")
-            one.share.publish(ADDRESS, alive=True, source=Source.CHECK)
+            one.share.publish(ADDRESS, alive=True, source=NewsSource.CHECK)
             await until(lambda: len(two.heard) == 2, 2.0)
             assert [news.alive for news in two.heard] == [False, True]
             assert one.heard == []
@@ -91,7 +91,7 @@ def test_what_is_kept_expires(store: RedisServer) -> None:
 
     async def story() -> None:
         async with two_nodes(store.url) as (one, two):
-            one.share.publish(ADDRESS, alive=False, source=Source.CHECK)
+            one.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK)
             await until(lambda: bool(two.heard), 2.0)
 
     asyncio.run(story())
@@ -104,16 +104,16 @@ def test_a_store_that_is_killed_and_comes_back_empty(store: RedisServer) -> None
 
     async def story() -> None:
         async with two_nodes(store.url) as (one, two):
-            one.share.publish(ADDRESS, alive=False, source=Source.CHECK)
+            one.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK)
             await until(lambda: len(two.heard) == 1, 2.0)
             store.kill()
             await until(lambda: not connected(one) and not connected(two), 2.0)
-            two.share.publish(ADDRESS, alive=False, source=Source.BREAKER)
+            two.share.publish(ADDRESS, alive=False, source=NewsSource.BREAKER)
             store.start()
             await until(lambda: connected(one, two), 6.0)
             await until(lambda: len(two.heard) >= 2 and len(one.heard) >= 1, 3.0)
-            assert two.heard[-1].source is Source.CHECK
-            assert one.heard[-1].source is Source.BREAKER
+            assert two.heard[-1].source is NewsSource.CHECK
+            assert one.heard[-1].source is NewsSource.BREAKER
             assert store.command("EXISTS", f"fleet-a:down:{ADDRESS}") == b":1\r\n"
 
     asyncio.run(story())
@@ -129,7 +129,7 @@ def test_a_frozen_store_is_noticed_and_nobody_waits(store: RedisServer, caplog: 
             try:
                 began = time.monotonic()
                 for _ in range(1000):
-                    one.share.publish(ADDRESS, alive=False, source=Source.CHECK)
+                    one.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK)
                 assert time.monotonic() - began < 0.5
                 await until(lambda: not connected(one), 2.0)  # it had something to say
                 await until(lambda: not connected(two), 2.0 + 1.0 + 1.0)  # it only listened: a quiet time, a ping, and some room
@@ -151,7 +151,7 @@ def test_closing_does_not_wait_for_a_frozen_store(store: RedisServer) -> None:
     async def story() -> float:
         async with two_nodes(store.url, timeout_s=30.0) as (one, two):
             store.freeze()
-            one.share.publish(ADDRESS, alive=False, source=Source.CHECK)
+            one.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK)
             await asyncio.sleep(0.05)
             began = time.monotonic()
             await asyncio.gather(one.share.aclose(), two.share.aclose())
@@ -187,7 +187,7 @@ def test_a_slow_store_is_slow_and_nothing_else(store: RedisServer) -> None:
         async with server:
             port = server.sockets[0].getsockname()[1]
             async with two_nodes(f"redis://:{PASSWORD}@127.0.0.1:{port}/0", timeout_s=1.5) as (one, two):
-                one.share.publish(ADDRESS, alive=False, source=Source.CHECK)
+                one.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK)
                 await until(lambda: bool(two.heard), 5.0)
                 await asyncio.sleep(2.5)  # longer than a quiet time, so that a ping went over the slow way too
                 assert (one.share.statistics().lost, two.share.statistics().lost) == (0, 0)

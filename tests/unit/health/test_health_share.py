@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tidegate.adapters.health.news import VERSION, News, Source, decode, encode
+from tidegate.adapters.health.news import VERSION, News, NewsSource, decode, encode
 from tidegate.adapters.health.share import HealthShare, LinkLost, ShareSettings, StoreLink
 from tidegate.domain.units import Secret
 from tidegate.testing import run_virtual
@@ -100,18 +100,18 @@ def sharing_story(story: Callable[[StandInStore, Sharing], Awaitable[None]]) -> 
 
 
 def foreign(number: int, *, alive: bool = False, address: str = ADDRESS) -> bytes:
-    return encode(News(VERSION, "another", number, address, alive=alive, source=Source.CHECK, reason="refused"))
+    return encode(News(VERSION, "another", number, address, alive=alive, source=NewsSource.CHECK, reason="refused"))
 
 
 def test_a_change_is_said_and_kept_and_its_end_said_and_forgotten() -> None:
     """Down is said once and kept for those who come later; up is said once, and nothing is kept."""
 
     async def story(store: StandInStore, sharing: Sharing) -> None:
-        sharing.share.publish(ADDRESS, alive=False, source=Source.CHECK, reason="refused")
+        sharing.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK, reason="refused")
         await asyncio.sleep(1.0)
         assert [(news.address, news.alive, news.reason) for news in store.said] == [(ADDRESS, False, "refused")]
         assert list(store.kept) == [f"tidegate:health:down:{ADDRESS}"]
-        sharing.share.publish(ADDRESS, alive=True, source=Source.CHECK)
+        sharing.share.publish(ADDRESS, alive=True, source=NewsSource.CHECK)
         await asyncio.sleep(1.0)
         assert [news.alive for news in store.said] == [False, True]
         assert store.said[0].number < store.said[1].number
@@ -125,7 +125,7 @@ def test_that_a_replica_lives_is_no_message_unless_it_was_dead() -> None:
     """The first good answer of each replica at each start would be noise."""
 
     async def story(store: StandInStore, sharing: Sharing) -> None:
-        sharing.share.publish(ADDRESS, alive=True, source=Source.CHECK)
+        sharing.share.publish(ADDRESS, alive=True, source=NewsSource.CHECK)
         await asyncio.sleep(1.0)
         assert store.said == []
 
@@ -136,7 +136,7 @@ def test_what_is_down_is_kept_alive_in_the_store() -> None:
     """A node that comes an hour into an outage still finds it there."""
 
     async def story(store: StandInStore, sharing: Sharing) -> None:
-        sharing.share.publish(ADDRESS, alive=False, source=Source.BREAKER, reason="5 failures")
+        sharing.share.publish(ADDRESS, alive=False, source=NewsSource.BREAKER, reason="5 failures")
         await asyncio.sleep(3600.0)
         assert 350 <= store.keeps <= 361
         assert len(store.said) == 1
@@ -170,7 +170,7 @@ def test_own_stale_and_strange_messages_are_passed_over() -> None:
     """Only news of others counts as received."""
 
     async def story(store: StandInStore, sharing: Sharing) -> None:
-        own = encode(News(VERSION, sharing.share.node, 50, ADDRESS, alive=False, source=Source.CHECK))
+        own = encode(News(VERSION, sharing.share.node, 50, ADDRESS, alive=False, source=NewsSource.CHECK))
         for message in (foreign(2), foreign(1), own, b"hello", foreign(3, alive=True)):
             store.channel.put_nowait(message)
         await asyncio.sleep(1.0)
@@ -189,9 +189,9 @@ def test_a_store_that_is_away_costs_one_line_and_ever_rarer_tries(caplog: pytest
         store.up = False
         sharing = Sharing(store)
         for number in range(100):
-            sharing.share.publish(ADDRESS, alive=False, source=Source.CHECK, reason=f"cause {number}")
-        sharing.share.publish(OTHER, alive=False, source=Source.CHECK)
-        sharing.share.publish(OTHER, alive=True, source=Source.CHECK)
+            sharing.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK, reason=f"cause {number}")
+        sharing.share.publish(OTHER, alive=False, source=NewsSource.CHECK)
+        sharing.share.publish(OTHER, alive=True, source=NewsSource.CHECK)
         await asyncio.sleep(3600.0)
         assert 700 <= store.opened <= 1500
         assert not sharing.share.statistics().connected
@@ -212,10 +212,10 @@ def test_what_could_not_be_said_is_said_at_the_next_connection() -> None:
     """The store goes while a change is being said: it is said again, and so is all that is down, for the store may have come back empty."""
 
     async def story(store: StandInStore, sharing: Sharing) -> None:
-        sharing.share.publish(ADDRESS, alive=False, source=Source.CHECK)
+        sharing.share.publish(ADDRESS, alive=False, source=NewsSource.CHECK)
         await asyncio.sleep(1.0)
         store.up = False
-        sharing.share.publish(OTHER, alive=False, source=Source.CHECK)
+        sharing.share.publish(OTHER, alive=False, source=NewsSource.CHECK)
         await asyncio.sleep(1.0)
         assert not sharing.share.statistics().connected
         store.up = True

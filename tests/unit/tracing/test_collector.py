@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from tests.unit.tracing.receiver import Instead, Receiver, attributes_of
 
 from tidegate.adapters.otlp.collector import Collector
-from tidegate.adapters.otlp.span_feed import Refused, Taken, Unavailable
+from tidegate.adapters.otlp.span_feed import Rejected, Taken, Unavailable
 from tidegate.analytics.spans import Kind, Span, SpanEvent
 from tidegate.domain.units import Secret
 
@@ -74,7 +74,7 @@ def test_what_can_never_be_taken_is_refused(status: int) -> None:
     with Receiver() as receiver:
         receiver.instead = [Instead(status)]
         collector = _collector(receiver)
-        assert Refused(f"The collector answered with status {status}.") == collector.send([SPAN])
+        assert Rejected(f"The collector answered with status {status}.") == collector.send([SPAN])
         collector.close()
     assert 1 == receiver.tries
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_encoded_is_refused(odd: dict[str, Any]) -> None:
     with Receiver() as receiver:
         collector = _collector(receiver)
         strange = msgspec.structs.replace(SPAN, **odd)
-        assert Refused("They cannot be encoded.") == collector.send([strange])
+        assert Rejected("They cannot be encoded.") == collector.send([strange])
         assert 0 == receiver.tries
         assert Taken(refused=1) == collector.send([SPAN, strange])
         assert Taken() == collector.send([SPAN])

@@ -11,7 +11,7 @@ from tests.unit.tracing.receiver import Instead, Receiver, attributes_of
 
 from tidegate.adapters.analytics.positions import PositionFile
 from tidegate.adapters.otlp.opening import open_span_feed, tracing_settings
-from tidegate.adapters.otlp.span_feed import Reception, Refused, SpanFeed, Taken, Unavailable
+from tidegate.adapters.otlp.span_feed import Reception, Rejected, SpanFeed, Taken, Unavailable
 from tidegate.analytics.spans import Span
 from tidegate.analytics.tail_sampling import TailSampling
 from tidegate.config.schema import Configuration
@@ -110,7 +110,7 @@ def test_while_the_collector_is_away_records_wait(tmp_path: Path) -> None:
 def test_what_the_collector_refuses_is_counted_and_left(tmp_path: Path) -> None:
     """A batch that it will never take does not hold up the next one."""
     write(tmp_path / "records", *map(line, range(8)))
-    ear = Ear(Refused("Status 400."), Taken(refused=1))
+    ear = Ear(Rejected("Status 400."), Taken(refused=1))
     feed = feed_of(tmp_path, ear)
     feed.step(now=NOW)
     feed.step(now=NOW)

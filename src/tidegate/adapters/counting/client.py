@@ -15,7 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from tidegate.adapters.counting import frames
-from tidegate.adapters.counting.frames import CountBody, Counted, CountTexts, Question, Refused
+from tidegate.adapters.counting.frames import CountBody, Counted, CountTexts, Question, Uncountable
 from tidegate.domain.request import Operation
 
 MAX_IN_FLIGHT_BYTES = 16_777_216
@@ -230,7 +230,7 @@ class _Lane:
                     waiting.set_result(lost)
 
 
-def _result(head: Counted | Refused, raw: bytes) -> TextCounts | CountFailed:
-    if isinstance(head, Refused):
+def _result(head: Counted | Uncountable, raw: bytes) -> TextCounts | CountFailed:
+    if isinstance(head, Uncountable):
         return CountFailed(FailureReason.REFUSED, head.reason)
     return TextCounts(head.counts, head.exact, frames.unpack_ids(raw) if head.has_ids else None)

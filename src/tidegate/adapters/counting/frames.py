@@ -50,7 +50,7 @@ class Counted(msgspec.Struct, frozen=True, tag="c", array_like=True):
     has_ids: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True, tag="r", array_like=True):
+class Uncountable(msgspec.Struct, frozen=True, tag="r", array_like=True):
     """This request cannot be counted; the connection is fine."""
 
     request_id: int
@@ -58,7 +58,7 @@ class Refused(msgspec.Struct, frozen=True, tag="r", array_like=True):
 
 
 Question = CountTexts | CountBody
-Answer = Counted | Refused
+Answer = Counted | Uncountable
 
 decode_question = msgspec.msgpack.Decoder(Question).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode

@@ -26,7 +26,7 @@ import uvloop
 
 from tidegate.adapters.counting import frames
 from tidegate.adapters.counting.counter import TextCounter
-from tidegate.adapters.counting.frames import Answer, CountBody, Counted, CountTexts, Question, Refused
+from tidegate.adapters.counting.frames import Answer, CountBody, Counted, CountTexts, Question, Uncountable
 from tidegate.adapters.counting.prompt import render
 from tidegate.adapters.counting.vocabulary import Encode, VocabularyMissingError, load_vocabulary
 from tidegate.adapters.engine import lifeline
@@ -109,14 +109,14 @@ class CountingServer:
             else:
                 rendered = await self._counter.in_thread(render, question.operation, body)
                 if rendered is None:
-                    return Refused(question.request_id, "the request body has a shape that cannot be counted"), b""
+                    return Uncountable(question.request_id, "the request body has a shape that cannot be counted"), b""
                 texts, extra_tokens, exact = rendered.texts, rendered.extra_tokens, rendered.exact
             if question.want_ids:
                 ids, safe = await self._counter.ids(question.vocabulary, texts)
                 return _counted(question, ids, extra_tokens=extra_tokens, exact=exact and safe)
             counts, safe = await self._counter.counts(question.vocabulary, texts)
         except (VocabularyMissingError, InvalidParameter) as error:
-            return Refused(question.request_id, str(error)), b""
+            return Uncountable(question.request_id, str(error)), b""
         if isinstance(question, CountBody):
             counts = [sum(counts) + extra_tokens]
         return Counted(question.request_id, tuple(counts), exact=exact and safe), b""

@@ -19,7 +19,7 @@ _KNOWN_NODES = 1024
 """Nodes whose last number is remembered; of more than these the longest silent is forgotten, and then heard once too often."""
 
 
-class Source(StrEnum):
+class NewsSource(StrEnum):
     """How it was found out."""
 
     CHECK = "check"
@@ -36,7 +36,7 @@ class News(msgspec.Struct, frozen=True):
     number: Annotated[int, msgspec.Meta(ge=0)]
     address: Annotated[str, msgspec.Meta(min_length=1, max_length=2048)]
     alive: bool
-    source: Source
+    source: NewsSource
     reason: str = ""
 
 

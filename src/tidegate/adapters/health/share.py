@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.adapters.ending import end
-from tidegate.adapters.health.news import VERSION, Hearing, News, Source, decode, encode
+from tidegate.adapters.health.news import VERSION, Hearing, News, NewsSource, decode, encode
 from tidegate.domain.units import Secret
 
 _LOG = logging.getLogger("tidegate.health")
@@ -90,8 +90,8 @@ class HealthShare:
         self._open_link = open_link or self._open_redis
         self._hearing = Hearing(self.node)
         self._number = 0
-        self._unsaid: dict[tuple[str, Source], News] = {}
-        self._down: dict[tuple[str, Source], News] = {}
+        self._unsaid: dict[tuple[str, NewsSource], News] = {}
+        self._down: dict[tuple[str, NewsSource], News] = {}
         self._wake = asyncio.Event()
         self._connected: bool | None = None
         self._sent = self._received = self._lost = 0
@@ -103,7 +103,7 @@ class HealthShare:
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="health share")
 
-    def publish(self, address: str, *, alive: bool, source: Source, reason: str = "") -> None:
+    def publish(self, address: str, *, alive: bool, source: NewsSource, reason: str = "") -> None:
         """Say that this node found a replica dead, or alive again. Never waits."""
         subject = (address, source)
         news = News(VERSION, self.node, 0, address, alive, source, reason)

@@ -24,7 +24,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from tidegate import __version__
-from tidegate.adapters.otlp.span_feed import Reception, Refused, Taken, Unavailable
+from tidegate.adapters.otlp.span_feed import Reception, Rejected, Taken, Unavailable
 from tidegate.analytics.spans import Kind, Span
 from tidegate.domain.units import Secret
 
@@ -106,13 +106,13 @@ class Collector:
             self._exporter.export([self._readable(span) for span in spans])
         answer = self._answers[-1] if self._answers else None
         if not self._session.calls:
-            return Refused("They cannot be encoded.")
+            return Rejected("They cannot be encoded.")
         if answer is None:
             return Unavailable("The collector cannot be reached, or does not answer in time.")
         if 200 <= answer.status < 300:  # noqa: PLR2004  RFC 9110, 15.3
             return _taken(answer.body)
         if answer.status in _REFUSALS:
-            return Refused(f"The collector answered with status {answer.status}.")
+            return Rejected(f"The collector answered with status {answer.status}.")
         return Unavailable(f"The collector answered with status {answer.status}.", answer.retry_after_s)
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ class Taken(msgspec.Struct, frozen=True):
     """Spans that it did not want among them."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Rejected(msgspec.Struct, frozen=True):
     """The collector will never take these spans."""
 
     reason: str
@@ -54,7 +54,7 @@ class Unavailable(msgspec.Struct, frozen=True):
     """What it asks for."""
 
 
-Reception = Taken | Refused | Unavailable
+Reception = Taken | Rejected | Unavailable
 
 
 class SpanReceiver(Protocol):
@@ -116,7 +116,7 @@ class SpanFeed:
             match self._receiver.send(self._spans):
                 case Taken(refused=refused):
                     self._count(sent=self._statistics.sent + len(self._spans) - refused, refused=self._statistics.refused + refused)
-                case Refused(reason=reason):
+                case Rejected(reason=reason):
                     self._count(refused=self._statistics.refused + len(self._spans))
                     _LOG.error("spans.refused spans=%d %s They are not sent again.", len(self._spans), reason)
                 case Unavailable(reason=reason, retry_after_s=retry_after_s):
