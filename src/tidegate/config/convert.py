@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import inspect
 
 from tidegate.config import scalars
-from tidegate.config.document import ListNode, MappingNode, Node, Place, ScalarNode, Span
+from tidegate.config.document import ListNode, MappingNode, Node, Place, ScalarNode, TextSpan
 from tidegate.config.problem import Path, did_you_mean, path_text
 from tidegate.config.schema import Configuration
 from tidegate.config.section import Section
@@ -53,7 +53,7 @@ class Conversion:
         self.findings: list[Finding] = []
         self.keys: dict[Path, Place] = {}
         self.values: dict[Path, Place] = {}
-        self.hidden: list[Span] = []
+        self.hidden: list[TextSpan] = []
         self._environ = environ
 
     def run(self, root: MappingNode, kind: type[Whole]) -> Whole | None:
@@ -170,7 +170,7 @@ class Conversion:
             return None
         got = f"the value of {', '.join(result.variables)}" if result.variables else _described(node)
         value = scalars.read(kind, result.text, path=path, got=got)
-        return self._refuse(node, path, value.message, value.hint) if isinstance(value, scalars.Refused) else value
+        return self._refuse(node, path, value.message, value.hint) if isinstance(value, scalars.InvalidValue) else value
 
     # ── problems ─────────────────────────────────────────────────────────────
 

@@ -32,7 +32,7 @@ class Place(msgspec.Struct, frozen=True, order=True):
     column: int
 
 
-class Span(msgspec.Struct, frozen=True):
+class TextSpan(msgspec.Struct, frozen=True):
     """From a place up to, not including, another."""
 
     start: Place
@@ -43,18 +43,18 @@ class ScalarNode(msgspec.Struct, frozen=True):
     text: str
     kind: str
     """What YAML would take it for: `str`, `int`, `float`, `bool`, `null`, `merge` …; always `str` when quoted."""
-    span: Span
+    span: TextSpan
 
 
 class ListNode(msgspec.Struct, frozen=True):
     members: tuple[Node, ...]
-    span: Span
+    span: TextSpan
 
 
 class MappingNode(msgspec.Struct, frozen=True):
     entries: tuple[tuple[Node, Node], ...]
     """Keys and values in order; repeated keys are all here."""
-    span: Span
+    span: TextSpan
 
 
 class _Mark(Protocol):
@@ -67,7 +67,7 @@ class _Mark(Protocol):
 Node = ScalarNode | ListNode | MappingNode
 
 
-class Malformed(msgspec.Struct, frozen=True):
+class DocumentFault(msgspec.Struct, frozen=True):
     """Why the text is not a document: the first fault found, after which nothing can be trusted."""
 
     place: Place
@@ -86,12 +86,12 @@ class _Open(msgspec.Struct):
 
 
 class _Refusal(Exception):
-    def __init__(self, malformed: Malformed) -> None:
+    def __init__(self, malformed: DocumentFault) -> None:
         super().__init__(malformed.message)
         self.malformed = malformed
 
 
-def parse(text: str) -> MappingNode | Malformed:
+def parse(text: str) -> MappingNode | DocumentFault:
     """Read one document, which must be a mapping; an empty one is an empty mapping."""
     builder = _Builder()
     try:
@@ -101,11 +101,11 @@ def parse(text: str) -> MappingNode | Malformed:
         return refusal.malformed
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        return Malformed(_place(mark) if mark is not None else Place(1, 1), _syntax_message(error), _syntax_hint(error, text))
+        return DocumentFault(_place(mark) if mark is not None else Place(1, 1), _syntax_message(error), _syntax_hint(error, text))
     except yaml.reader.ReaderError as error:
         before = lines_of(text[: error.position])
         place = Place(len(before), len(before[-1]) + 1)
-        return Malformed(place, "a control character that YAML does not allow", "delete it, or write it as an escape in double quotes")
+        return DocumentFault(place, "a control character that YAML does not allow", "delete it, or write it as an escape in double quotes")
     return _top(builder.root)
 
 
@@ -114,16 +114,16 @@ def lines_of(text: str) -> tuple[str, ...]:
     return tuple(_LINE_BREAK.split(text))
 
 
-def _top(root: Node | None) -> MappingNode | Malformed:
+def _top(root: Node | None) -> MappingNode | DocumentFault:
     match root:
         case MappingNode():
             return root
         case None:
-            return MappingNode((), Span(Place(1, 1), Place(1, 1)))
+            return MappingNode((), TextSpan(Place(1, 1), Place(1, 1)))
         case ScalarNode(kind="null", span=span):
             return MappingNode((), span)
         case _:
-            return Malformed(root.span.start, "the file is not a mapping of settings", 'write settings as "key: value", one per line')
+            return DocumentFault(root.span.start, "the file is not a mapping of settings", 'write settings as "key: value", one per line')
 
 
 class _Builder:
@@ -171,7 +171,7 @@ class _Builder:
 
     def _close(self, event: yaml.Event) -> None:
         collection = self._stack.pop()
-        span = Span(collection.start, _place(event.end_mark))
+        span = TextSpan(collection.start, _place(event.end_mark))
         members = tuple(collection.members)
         pairs = zip(members[::2], members[1::2], strict=True) if collection.mapping else None
         node = MappingNode(tuple(pairs), span) if pairs is not None else ListNode(members, span)
@@ -197,7 +197,7 @@ class _Builder:
 
 
 def _refusal(event: yaml.Event, message: str, hint: str) -> _Refusal:
-    return _Refusal(Malformed(_place(event.start_mark), message, hint))
+    return _Refusal(DocumentFault(_place(event.start_mark), message, hint))
 
 
 def _place(mark: _Mark | None) -> Place:
@@ -206,8 +206,8 @@ def _place(mark: _Mark | None) -> Place:
     return Place(mark.line + 1, mark.column + 1)
 
 
-def _span(event: yaml.Event) -> Span:
-    return Span(_place(event.start_mark), _place(event.end_mark))
+def _span(event: yaml.Event) -> TextSpan:
+    return TextSpan(_place(event.start_mark), _place(event.end_mark))
 
 
 def _syntax_message(error: yaml.MarkedYAMLError) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.config.convert import Conversion, Whole
-from tidegate.config.document import MAX_FILE_BYTES, Malformed, lines_of, parse
+from tidegate.config.document import MAX_FILE_BYTES, DocumentFault, lines_of, parse
 from tidegate.config.problem import Problem
 from tidegate.config.schema import Configuration
 from tidegate.config.schema_prices import PriceListSection
@@ -50,7 +50,7 @@ def load_prices(path: pathlib.Path, environ: Mapping[str, str]) -> tuple[PriceLi
 
 def _convert(text: str, environ: Mapping[str, str], kind: type[Whole], name: str) -> tuple[Whole, Source] | list[Problem]:
     root = parse(text)
-    if isinstance(root, Malformed):
+    if isinstance(root, DocumentFault):
         return [syntax_problem(text, root.place, root.message, root.hint)]
     conversion = Conversion(environ)
     settings = conversion.run(root, kind)

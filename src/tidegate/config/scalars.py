@@ -17,7 +17,7 @@ _LONGEST_QUOTE = 40
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-class Refused(msgspec.Struct, frozen=True):
+class InvalidValue(msgspec.Struct, frozen=True):
     """Why a text cannot be this setting's value."""
 
     message: str
@@ -25,7 +25,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def read(kind: inspect.Type, text: str, *, path: Path, got: str) -> object:
-    """Give the value, or `Refused`. `got` is how messages call the text, which they never repeat themselves."""
+    """Give the value, or `InvalidValue`. `got` is how messages call the text, which they never repeat themselves."""
     name = str(path[-1])
     match kind:
         case inspect.CustomType(cls=cls) if cls is Secret:
@@ -41,18 +41,18 @@ def read(kind: inspect.Type, text: str, *, path: Path, got: str) -> object:
             limit = out_of_range(kind, number) if number is not None else None
             if limit is not None:
                 unit = " seconds" if name.endswith("_s") else " bytes" if name.endswith("_bytes") else ""
-                return Refused(f"{path_text(path)} must be {limit}{unit}; got {got}")
+                return InvalidValue(f"{path_text(path)} must be {limit}{unit}; got {got}")
             value = number
         case _:
             raise AssertionError(f"the schema uses a type that the loader does not know: {kind}")
-    return value if value is not None else Refused(f"expected {wanted(kind, name)}, got {got}")
+    return value if value is not None else InvalidValue(f"expected {wanted(kind, name)}, got {got}")
 
 
 def _choice(kind: inspect.EnumType, text: str, got: str) -> object:
     choices = [str(member.value) for member in kind.cls]
     if text in choices:
         return kind.cls(text)
-    return Refused(f"expected one of {', '.join(choices)}; got {got}", did_you_mean(text, choices))
+    return InvalidValue(f"expected one of {', '.join(choices)}; got {got}", did_you_mean(text, choices))
 
 
 def bare(kind: inspect.Type) -> tuple[inspect.Type, bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.config.document import Place, Span, lines_of
+from tidegate.config.document import Place, TextSpan, lines_of
 from tidegate.config.problem import Path, Problem, Severity, path_text
 
 _MASK = "****"
@@ -20,7 +20,7 @@ class Source(msgspec.Struct, frozen=True):
     lines: tuple[str, ...] = ()
     keys: dict[Path, Place] = {}
     values: dict[Path, Place] = {}
-    hidden: tuple[Span, ...] = ()
+    hidden: tuple[TextSpan, ...] = ()
     """Secrets written in the file, and everything whose meaning is not known."""
 
     def mentions(self, path: Path) -> bool:
@@ -84,7 +84,7 @@ def syntax_problem(text: str, place: Place, message: str, hint: str | None) -> P
     return Problem(place.line, place.column, "", message, hint, Severity.ERROR, excerpt, min(place.column - 1, len(excerpt)))
 
 
-def _covered(hidden: tuple[Span, ...], line: int, width: int) -> list[tuple[int, int]]:
+def _covered(hidden: tuple[TextSpan, ...], line: int, width: int) -> list[tuple[int, int]]:
     """Give the parts of a line, as positions from 0, that lie in a hidden span; the widest first where two begin together."""
     parts = [
         (span.start.column - 1 if span.start.line == line else 0, span.end.column - 1 if span.end.line == line else width)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tidegate.config.document import Malformed, MappingNode, Node, Place, ScalarNode, parse
+from tidegate.config.document import DocumentFault, MappingNode, Node, Place, ScalarNode, parse
 from tidegate.config.problem import Path, Problem, did_you_mean
 from tidegate.mock.script import Script, Scripts
 from tidegate.mock.scripting import Misfit, Played, converted, play_of, script_over
@@ -28,7 +28,7 @@ _INTEGER = re.compile(r"[-+]?[\d_]+")
 def read_settings(text: str) -> MockSettings | list[Problem]:
     """Read the text of a script file; an empty one is a healthy server."""
     root = parse(text)
-    if isinstance(root, Malformed):
+    if isinstance(root, DocumentFault):
         if text.lstrip().startswith("{"):  # JSON may be indented with tabs, which YAML does not take
             with contextlib.suppress(msgspec.DecodeError):
                 return settings_of(msgspec.json.decode(text))
