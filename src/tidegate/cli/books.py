@@ -24,7 +24,7 @@ from tidegate.node.exits import Exit
 from tidegate.wiring.books import LONGEST_NAME, books_database
 
 
-class Place:
+class BooksPlace:
     """Where the books of a configuration are, and what their money is called."""
 
     def __init__(self, configuration: Configuration) -> None:
@@ -37,7 +37,7 @@ class Place:
             yield books
 
 
-def credit(place: Place, tenant: str, amount: str, *, note: str, reference: str | None, as_json: bool) -> int:
+def credit(place: BooksPlace, tenant: str, amount: str, *, note: str, reference: str | None, as_json: bool) -> int:
     """Give a tenant an amount. The same `reference` counts once."""
     amount_micro = parse_amount(amount)
     for name, text in (("tenant", tenant), ("reference", reference)):
@@ -57,7 +57,7 @@ def credit(place: Place, tenant: str, amount: str, *, note: str, reference: str 
     return Exit.OK
 
 
-def balance(place: Place, *, as_json: bool) -> int:
+def balance(place: BooksPlace, *, as_json: bool) -> int:
     """Show where every tenant stands."""
     with place.open() as books:
         balances = books.balances()
@@ -68,7 +68,7 @@ def balance(place: Place, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def verify(place: Place, *, as_json: bool) -> int:
+def verify(place: BooksPlace, *, as_json: bool) -> int:
     """Check the whole books; 1 when something is missing."""
     with place.open() as books:
         found = books.verify()

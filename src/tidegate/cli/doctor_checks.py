@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.adapters.wall_clock import wall_clock
-from tidegate.cli.doctor_upstreams import Looking, Replica, ask_replica, exchange, replicas_of
+from tidegate.cli.doctor_upstreams import ConfiguredReplica, Looking, ask_replica, exchange, replicas_of
 from tidegate.cli.extras import installed, needed
 from tidegate.config.bookkeeping import POSTGRES_SCHEMES, books_are_kept
 from tidegate.config.environment import left_alone
@@ -145,7 +145,7 @@ async def _upstreams(configuration: Configuration, looking: Looking) -> tuple[li
     """Ask every replica; give what was found, and by how much our clock is ahead of each of theirs."""
     turns = asyncio.Semaphore(MOST_AT_ONCE)
 
-    async def in_turn(replica: Replica) -> tuple[list[Check], float | None]:
+    async def in_turn(replica: ConfiguredReplica) -> tuple[list[Check], float | None]:
         async with turns:
             return await ask_replica(replica, looking)
 
@@ -210,19 +210,19 @@ async def _books(configuration: Configuration, state: Path) -> Check:
         return services.books(kept=True, trouble=str(error))
 
 
-async def _recorder(configuration: Configuration, state: Path, *, node_runs: bool) -> services.Recorder:
+async def _recorder(configuration: Configuration, state: Path, *, node_runs: bool) -> services.RecorderReport:
     from tidegate.adapters.analytics.client import SOCKET_FILE, RecorderAsker
     from tidegate.adapters.analytics.opening import store_settings
     from tidegate.node.recorder_settings import is_recorder_wanted
 
     if not is_recorder_wanted(configuration):
-        return services.Recorder(running=False, wanted=False)
+        return services.RecorderReport(running=False, wanted=False)
     try:
         path = (Path(store_settings(configuration, state).directory) / SOCKET_FILE).read_text()
         feed = await RecorderAsker(Path(path)).status()
     except (OSError, TidegateError):
-        return services.Recorder(running=False, node_runs=node_runs)
-    return services.Recorder(
+        return services.RecorderReport(running=False, node_runs=node_runs)
+    return services.RecorderReport(
         running=True,
         node_runs=node_runs,
         trouble=feed.trouble,

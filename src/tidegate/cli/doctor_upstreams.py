@@ -47,12 +47,12 @@ class Looking(msgspec.Struct, frozen=True):
     timeout_s: float = 10.0
 
 
-class Replica(msgspec.Struct, frozen=True):
+class ConfiguredReplica(msgspec.Struct, frozen=True):
     address: upstreams.Address
     section: UpstreamSection
 
 
-def replicas_of(configuration: Configuration) -> Iterator[Replica]:
+def replicas_of(configuration: Configuration) -> Iterator[ConfiguredReplica]:
     """Give every address of every upstream; the local model is looked at by itself."""
     for name, section in configuration.upstreams.items():
         for replica, member in members_of(name, section):
@@ -63,10 +63,10 @@ def replicas_of(configuration: Configuration) -> Iterator[Replica]:
                 has_key=section.api_key is not None or any(each.lower() == "authorization" for each in section.headers),
                 models=tuple(model for model in section.models if not _WILDCARDS & set(model)),
             )
-            yield Replica(address, section)
+            yield ConfiguredReplica(address, section)
 
 
-async def ask_replica(replica: Replica, looking: Looking) -> tuple[list[Check], float | None]:
+async def ask_replica(replica: ConfiguredReplica, looking: Looking) -> tuple[list[Check], float | None]:
     """Give what was found, and by how much our clock is ahead of that server's."""
     answer = await _models(replica, "", looking)
     skew = skew_of(answer)
@@ -77,13 +77,13 @@ async def ask_replica(replica: Replica, looking: Looking) -> tuple[list[Check], 
     return checks, skew
 
 
-async def _models(replica: Replica, version: str, looking: Looking) -> upstreams.Answer:
+async def _models(replica: ConfiguredReplica, version: str, looking: Looking) -> upstreams.Answer:
     origin = Origin.parse(replica.address.base_url)
     request = UpstreamRequest("GET", f"{origin.prefix}{version}/models", upstream_headers(replica.section), b"")
     return without_keys(replica.section, await exchange(_root(origin), request, looking, verify_tls=replica.section.verify_tls))
 
 
-async def _ask(replica: Replica, models: upstreams.Answer, looking: Looking) -> list[Check]:
+async def _ask(replica: ConfiguredReplica, models: upstreams.Answer, looking: Looking) -> list[Check]:
     listed = [model.id for model in upstreams.models_of(models) or () if model.id]
     model = next(iter((*replica.address.models, *listed)), None)
     if model is None:

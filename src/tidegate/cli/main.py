@@ -403,7 +403,7 @@ def credit(
     """Give a tenant money. A running gateway need not be told."""
     from tidegate.cli import books
 
-    place = books.Place(effective(find_file(config), Overrides(state_directory=state_directory)))
+    place = books.BooksPlace(effective(find_file(config), Overrides(state_directory=state_directory)))
     return books.credit(place, tenant, amount, note=note, reference=reference, as_json=json)
 
 
@@ -411,14 +411,14 @@ def balance(*, config: Config = None, state_directory: StateDirectory = None, js
     """Show what every tenant was given, may still use, holds, and has spent."""
     from tidegate.cli import books
 
-    return books.balance(books.Place(effective(find_file(config), Overrides(state_directory=state_directory))), as_json=json)
+    return books.balance(books.BooksPlace(effective(find_file(config), Overrides(state_directory=state_directory))), as_json=json)
 
 
 def verify(*, config: Config = None, state_directory: StateDirectory = None, json: Json = False) -> int:
     """Check that nothing is missing: credited = balance + holds + spent, for every tenant. Exits with 0 when that holds, else with 1."""
     from tidegate.cli import books
 
-    return books.verify(books.Place(effective(find_file(config), Overrides(state_directory=state_directory))), as_json=json)
+    return books.verify(books.BooksPlace(effective(find_file(config), Overrides(state_directory=state_directory))), as_json=json)
 
 
 # ── audit ─────────────────────────────────────────────────────────────────────

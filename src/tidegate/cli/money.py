@@ -19,7 +19,7 @@ from tidegate.billing.layout import plain as plain_name
 from tidegate.billing.reconcile import days_of, our_figures, read_export, reconciliation_csv, reconciliation_json, reconciliation_text
 from tidegate.billing.reconcile import reconcile as compare
 from tidegate.billing.usage import report_csv, report_json, report_table, usage_report, usage_rows
-from tidegate.cli.books import Place
+from tidegate.cli.books import BooksPlace
 from tidegate.cli.report_choices import GroupName, ReportForm
 from tidegate.config.bookkeeping import books_are_kept
 from tidegate.config.schema import Configuration
@@ -127,7 +127,7 @@ class _Calls:
         if not self._in_books:
             yield from self._of_records()
             return
-        with Place(self._configuration).open() as books:
+        with BooksPlace(self._configuration).open() as books:
             for settled in books.settled_calls(since=self._since, until=self._until, tenant=self._tenant or ""):
                 yield call_of_books(settled)
         if self._with_unbilled and self._records.is_dir():
@@ -137,7 +137,7 @@ class _Calls:
         """Sum them up, grouped."""
         if not self._in_books:
             return usage_rows(self._of_records(), by)
-        with Place(self._configuration).open() as books:
+        with BooksPlace(self._configuration).open() as books:
             return books.usage(by, since=self._since, until=self._until, tenant=self._tenant or "")
 
     def resources(self) -> dict[str, ResourceUse]:

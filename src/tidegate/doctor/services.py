@@ -62,7 +62,7 @@ def books(*, kept: bool, trouble: str = "", tenants: int | None = None) -> Check
     return ok("books", told, command=command)
 
 
-class Recorder(msgspec.Struct, frozen=True, kw_only=True):
+class RecorderReport(msgspec.Struct, frozen=True, kw_only=True):
     """How the recorder process answered. `trouble`: what it says it cannot do."""
 
     running: bool
@@ -76,7 +76,7 @@ class Recorder(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
 
 
-def recorder(found: Recorder) -> Iterator[Check]:
+def recorder(found: RecorderReport) -> Iterator[Check]:
     """Judge whether records get into the tables, and whether any were lost."""
     name, command = "recorder", 'tidegate query "SELECT count(), max(started_at) FROM requests"'
     if not found.wanted:

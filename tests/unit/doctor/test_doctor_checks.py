@@ -7,7 +7,7 @@ import pytest
 from tidegate.doctor import machine, services
 from tidegate.doctor.finding import Check, Verdict, bad, ok, warning, worst
 from tidegate.doctor.machine import Directory, NodeState, Problem
-from tidegate.doctor.services import EXTRAS, Recorder, Store
+from tidegate.doctor.services import EXTRAS, RecorderReport, Store
 
 OK, WARNING, BAD = Verdict.OK, Verdict.WARNING, Verdict.BAD
 SPACE = Directory(path="state", exists=True, writable=True, mode=0o40700, free_bytes=2**40, wanted_bytes=2**30)
@@ -129,17 +129,17 @@ def test_books_are_kept_begun_and_readable_or_not() -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (Recorder(running=False, wanted=False), [OK]),
-        (Recorder(running=False), [OK]),
-        (Recorder(running=False, node_runs=True), [BAD]),
-        (Recorder(running=True), [OK]),
-        (Recorder(running=True, lost_bytes=1), [BAD]),
-        (Recorder(running=True, trouble="disk full", lag_s=60.0), [BAD, WARNING]),
-        (Recorder(running=True, backlog_bytes=2**30), [WARNING, OK]),
-        (Recorder(running=True, unreadable=1), [WARNING, OK]),
+        (RecorderReport(running=False, wanted=False), [OK]),
+        (RecorderReport(running=False), [OK]),
+        (RecorderReport(running=False, node_runs=True), [BAD]),
+        (RecorderReport(running=True), [OK]),
+        (RecorderReport(running=True, lost_bytes=1), [BAD]),
+        (RecorderReport(running=True, trouble="disk full", lag_s=60.0), [BAD, WARNING]),
+        (RecorderReport(running=True, backlog_bytes=2**30), [WARNING, OK]),
+        (RecorderReport(running=True, unreadable=1), [WARNING, OK]),
     ],
 )
-def test_the_recorder_runs_keeps_up_and_loses_nothing(found: Recorder, expected: list[Verdict]) -> None:
+def test_the_recorder_runs_keeps_up_and_loses_nothing(found: RecorderReport, expected: list[Verdict]) -> None:
     """What was lost is bad whatever else is well."""
     assert expected == verdicts(list(services.recorder(found)))
 

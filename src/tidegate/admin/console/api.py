@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Route
 from tidegate.admin.access import Door
 from tidegate.admin.console import records
 from tidegate.admin.console.asking import NO_TABLES, put
-from tidegate.admin.console.feed import Beat, Feed
+from tidegate.admin.console.feed import Beat, ConsoleFeed
 from tidegate.admin.console.flow import Flow
 from tidegate.admin.exchange import json_answer, read_body
 from tidegate.admin.keys import decode
@@ -97,7 +97,7 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Api:
     """The endpoints over one node."""
 
-    def __init__(self, desk: NodeDesk, door: Door, feed: Feed, *, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, desk: NodeDesk, door: Door, feed: ConsoleFeed, *, wall_clock: Callable[[], float]) -> None:
         self._desk = desk
         self._door = door
         self._feed = feed

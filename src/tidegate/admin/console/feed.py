@@ -53,7 +53,7 @@ class Beat(msgspec.Struct, frozen=True):
     """What an operator should look at, in words."""
 
 
-class Feed:
+class ConsoleFeed:
     """Use it on one loop: `run` until cancelled, `watch` as often as wanted. `wall_clock` gives seconds since the epoch."""
 
     def __init__(self, node: NodeView, *, wall_clock: Callable[[], float]) -> None:
@@ -69,7 +69,7 @@ class Feed:
         self.watchers = 0
 
     def __repr__(self) -> str:
-        return f"Feed(watchers={self.watchers}, kept={len(self._history)})"
+        return f"ConsoleFeed(watchers={self.watchers}, kept={len(self._history)})"
 
     @property
     def history(self) -> tuple[Flow, ...]:

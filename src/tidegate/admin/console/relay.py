@@ -39,7 +39,7 @@ _SENT_ON: Final = (b"x-tidegate-color", b"x-business-context")
 _SHOWN: Final = ("x-", "retry-after", "traceparent", "ratelimit", "content-type")
 
 
-class Relay:
+class Playground:
     """Serves `POST /admin/playground`. `aclose` when the node ends."""
 
     def __init__(self, desk: NodeDesk, door: Door, *, state_directory: Path) -> None:

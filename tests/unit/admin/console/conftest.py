@@ -126,5 +126,5 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     with under_test.client as client:  # one event loop for all that a test asks
         yield under_test
         assert client.portal is not None
-        client.portal.call(under_test.console._relay.aclose)
+        client.portal.call(under_test.console._playground.aclose)
     under_test.store.close()

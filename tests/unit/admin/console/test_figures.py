@@ -10,7 +10,7 @@ import pytest
 from tests.unit.admin.console.conftest import LEVEL, NOW, Bench, FakeDesk
 
 from tidegate.admin.console import records
-from tidegate.admin.console.feed import MOST_WATCHERS, Feed
+from tidegate.admin.console.feed import MOST_WATCHERS, ConsoleFeed
 from tidegate.admin.console.flow import Flow, flow_between, is_error, is_refusal, totals_of
 from tidegate.admin.view import EngineSnapshot, NodeSnapshot, RecorderSnapshot, ReloadSnapshot
 from tidegate.analytics.asking import QueryAnswer
@@ -97,7 +97,7 @@ def test_all_who_watch_are_given_the_same_look() -> None:
     desk = FakeDesk()
 
     async def scenario() -> list[list[bytes]]:
-        feed = Feed(desk, wall_clock=lambda: NOW + desk.looks)
+        feed = ConsoleFeed(desk, wall_clock=lambda: NOW + desk.looks)
         await feed.look()
 
         async def take() -> list[bytes]:
@@ -130,7 +130,7 @@ def test_the_feed_looks_at_once_for_whoever_comes() -> None:
     desk = FakeDesk()
 
     async def scenario() -> int:
-        feed = Feed(desk, wall_clock=lambda: NOW + desk.looks)
+        feed = ConsoleFeed(desk, wall_clock=lambda: NOW + desk.looks)
         running = asyncio.ensure_future(feed.run())
         events = feed.watch()
         await anext(events)
