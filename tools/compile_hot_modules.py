@@ -43,7 +43,7 @@ HOT = {
         "routing/routes",
         "routing/standing",
     ),
-    "flow": ("allowance", "call_flow", "charges", "degrade", "lease_waits", "lengths", "outcomes", "record", "request_flow"),
+    "flow": ("allowance", "call_flow", "charges", "degrade", "lease_waits", "lengths", "outcomes", "progress", "record", "request_flow"),
     "wire": (
         "business_context",
         "headers",

@@ -15,7 +15,7 @@ from tidegate.flow.charges import pictures_of
 from tidegate.policy.billing.pricing import Pricing
 from tidegate.ports import Denied, Permit
 
-NEVER: Final = 2**48
+UNREACHED: Final = 2**48
 """Tokens that no stream reaches; an integer that is small for a machine, so that the driver compares with it for next to nothing."""
 
 _LEAST_SLICE = 64  # tokens: about a second of a fast model, so that a stream asks at most about once a second
@@ -42,7 +42,7 @@ class Allowance:
         self._reserved = self._held = reserved
         self._choices = choices
         self._cap = cap
-        self._most = NEVER if cap is None else cap * choices
+        self._most = UNREACHED if cap is None else cap * choices
         self._pricing = pricing
         self._images = images
         self._at = at
@@ -62,14 +62,14 @@ class Allowance:
     def extend_at(self) -> int:
         """The output tokens at which more must be held."""
         held = self._held.output_tokens
-        return held if held < self._most else NEVER
+        return held if held < self._most else UNREACHED
 
     def move(self, choice: Choice, cap: int | None, *, now: float) -> Denied | None:
         """Hold what an attempt may use in place of what the one before it might have; a refusal leaves what is held."""
         self._choice = choice
         output = self._reserved.output_tokens
         if cap is None:
-            self._most = NEVER
+            self._most = UNREACHED
         else:
             self._most = cap * self._choices
             if cap != self._cap:

@@ -10,7 +10,7 @@ attempt starts, nor after the client left; events of an attempt that is not the 
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -21,11 +21,12 @@ from tidegate.domain.units import ReplicaId
 from tidegate.domain.upstream import Choice, Clock, Route, Target, UpstreamFailure
 from tidegate.domain.usage import Usage
 from tidegate.flow.actions import Action, CancelAttempt, Detach, EndStream, Relay, Reply, StartAttempt
-from tidegate.flow.allowance import NEVER, Allowance
+from tidegate.flow.allowance import Allowance
 from tidegate.flow.degrade import LOW_CONFIDENCE, is_low_confidence
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, CallEvent, OutputReached, OutputStarted
 from tidegate.flow.facts import CallResult, Phase, Policies
 from tidegate.flow.faults import replica_lost, tells_of_the_prompt, timed_out, unavailable, words_for_operators
+from tidegate.flow.progress import Progress
 from tidegate.flow.succession import Failed, Succession, Successor
 from tidegate.policy.resilience.ladder import Rung
 from tidegate.policy.routing.router import Plan
@@ -33,39 +34,7 @@ from tidegate.ports import Denied
 from tidegate.wire.dialects import DIALECTS
 from tidegate.wire.openai import rewrite_body
 
-_TEXT_BYTES_PER_TOKEN: Final = 8
 _CANCELLED = "cancelled"
-
-
-class Progress:
-    """How far an attempt's stream has come. The driver writes it for each piece, the flow looks when a clock runs out and at the end."""
-
-    __slots__ = ("at", "chunks", "extend_at", "extend_at_bytes", "text_bytes")
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        """When the last piece came, or the attempt began."""
-        self.chunks = 0
-        """Pieces of output so far."""
-        self.text_bytes = 0
-        """Of the texts in them."""
-        self.extend_at = NEVER
-        """The driver reports `OutputReached` when `tokens` comes to this: when `chunks` does, or `text_bytes` to what follows."""
-        self.extend_at_bytes = NEVER
-
-    @property
-    def tokens(self) -> int:
-        """Estimate the tokens of the output so far: at least one in each piece, and at least one in each eight bytes of text.
-
-        A piece is not a token: most servers send one in each, some gather several, and the texts of those are measured instead. A token of
-        a natural language or of code has three to five bytes, so the estimate is a lower bound, and nobody is stopped early because of it.
-        """
-        return max(self.chunks, self.text_bytes // _TEXT_BYTES_PER_TOKEN)
-
-    def go_on_to(self, tokens: int) -> None:
-        """Have the driver report at so many tokens."""
-        self.extend_at = tokens
-        self.extend_at_bytes = tokens * _TEXT_BYTES_PER_TOKEN
 
 
 class CallFlow:

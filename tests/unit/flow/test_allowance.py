@@ -9,7 +9,7 @@ from tidegate.domain.principal import Limits
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import Choice, Replica
-from tidegate.flow.allowance import NEVER, Allowance, allowance_of
+from tidegate.flow.allowance import UNREACHED, Allowance, allowance_of
 from tidegate.policy.billing.pricing import Pricing
 from tidegate.policy.metering.limiter import Limiter
 from tidegate.policy.metering.local_counters import LocalCounters
@@ -105,9 +105,9 @@ def test_nothing_beyond_a_cap_is_held() -> None:
     """The upstream keeps to it; what it says beyond is settled in the end."""
     allowance = World(10_000).allowance(cap=50, choices=2)
     assert allowance.extend(40, now=0.0) is None
-    assert allowance.extend_at == NEVER
+    assert allowance.extend_at == UNREACHED
     assert repr(allowance) == "Allowance(20 in, 100 out, 0 micro)"
-    assert World(10_000, output=100).allowance(cap=100).extend_at == NEVER
+    assert World(10_000, output=100).allowance(cap=100).extend_at == UNREACHED
 
 
 def test_a_shorter_answer_holds_less_and_a_long_one_its_own_again() -> None:
