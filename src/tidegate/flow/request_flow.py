@@ -78,7 +78,7 @@ from tidegate.wire.openai import parse_request
 
 
 class RequestFlow:
-    """Sequences one request; its `statistics` are its attributes."""
+    """Sequences one request. Its attributes without underscore say how far it is."""
 
     def __init__(self, facts: RequestFacts, policies: Policies) -> None:
         self.facts = facts
@@ -434,8 +434,7 @@ class RequestFlow:
             status = 0 if error is None else error.status
             return [*([] if error is None else [SendError(error)]), self._finish(outcome, status, error, None, now)]
         if error is None:
-            known = call.detached
-            actions = [] if known else call.leave(now=now)
+            actions = [] if call.detached else call.leave(now=now)
             if call.detached:
                 return actions  # it goes on for its usage: see `_after_call`
         else:

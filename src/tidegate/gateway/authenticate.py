@@ -115,7 +115,7 @@ _Kept = TypeVar("_Kept")
 
 
 class _Recent(Generic[_Kept]):
-    """Keep the most recently used answers by digest, up to a capacity."""
+    """The most recently used answers by digest, up to a capacity."""
 
     __slots__ = ("_capacity", "_kept")
 
@@ -143,7 +143,7 @@ class _Recent(Generic[_Kept]):
 
 
 class CachedAuthenticator:
-    """Implement `ports.Authenticator` over a book of API keys and, where JWT is configured, a token verifier.
+    """Implements `ports.Authenticator` over a book of API keys and, where JWT is configured, a token verifier.
 
     A reload of the configuration makes a fresh one; a change of keys is adopted.
     """

@@ -60,10 +60,10 @@ from tidegate.ports import Exchange, TokenCount, UpstreamRequest
 from tidegate.wire.headers import client_response_headers, limit_lines, refusal_headers
 from tidegate.wire.heartbeat import heartbeat
 from tidegate.wire.openai import encode_error_event
+from tidegate.wire.trace_context import for_attempt
 
 if TYPE_CHECKING:
     from tidegate.gateway.gateway import Gateway
-from tidegate.wire.trace_context import for_attempt
 
 _log = logging.getLogger("tidegate.gateway")
 _JSON = (b"content-type", b"application/json")

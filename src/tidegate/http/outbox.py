@@ -38,7 +38,7 @@ class Outbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.chunks = Chunks()
-        """For what goes out."""
+        """One for the whole loop: what comes in as a chunk at one connection mostly goes out as the same at another."""
         self._waiting: list[Sender] = []
 
     def add(self, sender: Sender) -> None:
