@@ -35,7 +35,7 @@ import msgspec
 from tidegate.http.answer_memory import MAX_HEAD_BYTES, AnswerMemory
 from tidegate.http.client_call import Call
 from tidegate.http.client_connect import Dialer
-from tidegate.http.client_connection import Connection
+from tidegate.http.client_connection import ClientConnection
 from tidegate.http.client_fetch import Response, fetch
 from tidegate.http.client_request import RequestEncoder
 from tidegate.http.client_tls import upstream_context
@@ -98,7 +98,7 @@ class PoolStatistics(msgspec.Struct, frozen=True):
 class Dial(msgspec.Struct, frozen=True):
     """A connection being opened: for one call, or (None) for whichever waits longest by then."""
 
-    connection: Connection
+    connection: ClientConnection
     call: Call | None
 
 
@@ -134,8 +134,8 @@ class UpstreamPool:
         self._answers = AnswerMemory() if self.max_head_bytes >= 2 * MAX_HEAD_BYTES else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outbox = outbox
-        self._connections: set[Connection] = set()
-        self._idle: list[Connection] = []
+        self._connections: set[ClientConnection] = set()
+        self._idle: list[ClientConnection] = []
         """Used last at the end; so the longest idle is first."""
         self._waiting: deque[Call] = deque()
         self._dials: dict[asyncio.Task[CallFailure | None], Dial] = {}
@@ -196,7 +196,7 @@ class UpstreamPool:
 
     # ── connections ──────────────────────────────────────────────────────────
 
-    def connection_freed(self, connection: Connection) -> None:
+    def connection_freed(self, connection: ClientConnection) -> None:
         """Give a usable connection to the call that waits longest, or keep it."""
         connection.used = True
         if self._waiting:
@@ -209,7 +209,7 @@ class UpstreamPool:
         if self._sweeper is None:
             self._sweeper = loop.call_later(self.settings.idle_timeout_s, self._sweep)
 
-    def connection_ended(self, connection: Connection, again: Call | None) -> None:
+    def connection_ended(self, connection: ClientConnection, again: Call | None) -> None:
         """Forget a closed connection. The call `again`, if any, gets a fresh one in its place; then the queue is looked after."""
         self._connections.discard(connection)
         if connection in self._idle:
@@ -248,7 +248,7 @@ class UpstreamPool:
 
     def _dial(self, call: Call | None) -> asyncio.Task[CallFailure | None]:
         loop = self._running_loop()
-        connection = Connection(self, loop, self._outbox, self._answers)
+        connection = ClientConnection(self, loop, self._outbox, self._answers)
         task = loop.create_task(self._dialer.dial(connection), name=f"connect {self.label}")
         self._dials[task] = Dial(connection, call)
         task.add_done_callback(self._dial_ended)
@@ -291,7 +291,7 @@ class UpstreamPool:
         if call is not None:
             call.fail(failure)
 
-    def _failure_of(self, task: asyncio.Task[CallFailure | None], connection: Connection) -> CallFailure | None:
+    def _failure_of(self, task: asyncio.Task[CallFailure | None], connection: ClientConnection) -> CallFailure | None:
         problem = task.exception()
         if problem is not None:
             self._running_loop().call_exception_handler(

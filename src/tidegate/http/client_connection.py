@@ -60,16 +60,16 @@ _BODY: Final = ResponsePhase.BODY
 _COMPLETE: Final = ResponsePhase.COMPLETE
 
 
-class Owner(CallOwner, Protocol):
+class ConnectionOwner(CallOwner, Protocol):
     """What a connection needs of its pool."""
 
     via_proxy: bool
     max_head_bytes: int
 
-    def connection_freed(self, connection: Connection) -> None:
+    def connection_freed(self, connection: ClientConnection) -> None:
         """Take back a connection that is fit for the next call."""
 
-    def connection_ended(self, connection: Connection, again: Call | None) -> None:
+    def connection_ended(self, connection: ClientConnection, again: Call | None) -> None:
         """Forget a connection that is closed or closing; give the call `again`, if any, a fresh one in its place."""
 
 
@@ -92,7 +92,7 @@ _LOOK_AT_URL = "check that base_url points at a model server's HTTP port"
 _NO_BODY = _NoBody()
 
 
-class Connection(Sender, asyncio.Protocol):
+class ClientConnection(Sender, asyncio.Protocol):
     """An open connection; the event loop and the parser call it."""
 
     __slots__ = (
@@ -127,7 +127,7 @@ class Connection(Sender, asyncio.Protocol):
     )
 
     def __init__(
-        self, pool: Owner, loop: asyncio.AbstractEventLoop, outbox: Outbox | None = None, answers: AnswerMemory | None = None
+        self, pool: ConnectionOwner, loop: asyncio.AbstractEventLoop, outbox: Outbox | None = None, answers: AnswerMemory | None = None
     ) -> None:
         """`outbox` is where requests wait for the end of the turn (default: one of its own); `answers` knows heads that came before."""
         # Compiled, attributes lie in this order; those that each chunk needs come first, so that they share a line of the cache.

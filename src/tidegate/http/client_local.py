@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.http.client_call import Call
-from tidegate.http.client_connection import Connection
+from tidegate.http.client_connection import ClientConnection
 from tidegate.http.client_request import RequestEncoder
 from tidegate.http.origin import Origin
 from tidegate.ports import CallFailure, CallFailureKind, CallReceiver, UpstreamRequest
@@ -33,7 +33,7 @@ class LocalClient:
         self._encoder = RequestEncoder(Origin.parse("http://localhost"), None)
         self._calls: set[asyncio.Task[CallFailure | None]] = set()
         """Dials under way."""
-        self._connections: set[Connection] = set()
+        self._connections: set[ClientConnection] = set()
 
     def __repr__(self) -> str:
         return f"LocalClient({self.label}, {len(self._connections)} open)"
@@ -56,7 +56,7 @@ class LocalClient:
 
     async def _dial(self, call: Call) -> CallFailure | None:
         loop = asyncio.get_running_loop()
-        connection = Connection(self, loop)
+        connection = ClientConnection(self, loop)
         failure: CallFailure | None = None
         if len(self._connections) + len(self._calls) > MAX_CALLS:
             failure = CallFailure(CallFailureKind.POOL_FULL, f"{MAX_CALLS} calls to {self.label} run already")
@@ -69,7 +69,7 @@ class LocalClient:
             connection.begin(call)
         return failure
 
-    async def _connect(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> CallFailure | None:
+    async def _connect(self, connection: ClientConnection, loop: asyncio.AbstractEventLoop) -> CallFailure | None:
         try:
             async with asyncio.timeout(CONNECT_S):
                 await loop.create_unix_connection(lambda: connection, str(self._path))
@@ -86,9 +86,9 @@ class LocalClient:
         if call.dial is not None:
             call.dial.cancel()
 
-    def connection_freed(self, connection: Connection) -> None:
+    def connection_freed(self, connection: ClientConnection) -> None:
         connection.close()
 
-    def connection_ended(self, connection: Connection, again: Call | None) -> None:
+    def connection_ended(self, connection: ClientConnection, again: Call | None) -> None:
         del again  # only a connection that served before asks for it
         self._connections.discard(connection)

@@ -15,7 +15,7 @@ from tests.http.client.test_client_responses import ANSWERS, DeadWire, Ledger
 from tidegate.domain.units import Headers
 from tidegate.http.answer_memory import MAX_HEAD_BYTES, REST, AnswerMemory
 from tidegate.http.client_call import Call
-from tidegate.http.client_connection import Connection
+from tidegate.http.client_connection import ClientConnection
 
 HEAD = b"HTTP/1.1 200 OK\r\nServer: uvicorn\r\nContent-Length: %d\r\nContent-Type: application/json \r\n\r\n"
 EACH_ITS_OWN = [b"HTTP/1.1 200 OK\r\ndate: %d\r\ncontent-length: 2\r\n\r\nok" % number for number in range(REST + 3)]
@@ -105,7 +105,7 @@ def converse(
         owner, connection = Ledger(), None
         for answer, cut in given_answers:
             if connection is None or connection.closed:
-                connection = Connection(owner, asyncio.get_running_loop(), None, memory)
+                connection = ClientConnection(owner, asyncio.get_running_loop(), None, memory)
                 connection.connection_made(DeadWire())
             recorder = Recorder()
             connection.begin(Call(owner, recorder, b"request", b"", is_head=is_head))

@@ -9,7 +9,7 @@ import pytest
 from tests.http.client.raw_server import CHUNKED, OK, Peer, Recorder, call, open_pool, post, raw_server, run, until
 
 from tidegate.http.client import UpstreamPool
-from tidegate.http.client_connection import ASK_AFTER_IDLE_S, Connection
+from tidegate.http.client_connection import ASK_AFTER_IDLE_S, ClientConnection
 from tidegate.ports import CallFailureKind
 
 # ── the keep-alive race ───────────────────────────────────────────────────────
@@ -201,7 +201,7 @@ def test_what_waits_in_the_socket_of_an_idle_connection_is_not_the_answer_to_the
     run(main())
 
 
-def _readable(connection: Connection) -> bool:
+def _readable(connection: ClientConnection) -> bool:
     assert connection._transport is not None
     poll = select.poll()
     poll.register(connection._transport.get_extra_info("socket").fileno(), select.POLLIN)

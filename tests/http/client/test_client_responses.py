@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.http.client.raw_server import CHUNKED, OK, Peer, Recorder, call, get, open_pool, post, raw_server, run
 
 from tidegate.http.client_call import Call
-from tidegate.http.client_connection import TURN_BYTES, Connection
+from tidegate.http.client_connection import TURN_BYTES, ClientConnection
 from tidegate.ports import CallFailure, CallFailureKind, UpstreamRequest
 
 # ── without sockets: a connection fed by hand ─────────────────────────────────
@@ -56,11 +56,11 @@ class Ledger:
         self.freed = 0
         self.ended = 0
 
-    def connection_freed(self, connection: Connection) -> None:
+    def connection_freed(self, connection: ClientConnection) -> None:
         assert not connection.closed
         self.freed += 1
 
-    def connection_ended(self, connection: Connection, again: Call | None) -> None:
+    def connection_ended(self, connection: ClientConnection, again: Call | None) -> None:
         assert connection.closed
         assert again is None
         self.ended += 1
@@ -86,7 +86,7 @@ def feed(
 
     async def main() -> tuple[list[object], bytes, bool]:
         owner = Ledger(max_head_bytes)
-        connection = Connection(owner, asyncio.get_running_loop())
+        connection = ClientConnection(owner, asyncio.get_running_loop())
         connection.connection_made(DeadWire())
         recorder = Recorder()
         connection.begin(Call(owner, recorder, b"request", b"", is_head=is_head))
@@ -214,7 +214,7 @@ def test_the_next_answer_of_a_connection_is_read_by_its_own_framing() -> None:
 
     async def main() -> None:
         owner = Ledger()
-        connection = Connection(owner, asyncio.get_running_loop())
+        connection = ClientConnection(owner, asyncio.get_running_loop())
         connection.connection_made(DeadWire())
         for answer in (
             (CHUNKED + b"2\r\nab\r\n", b"2\r\ncd\r\n", b"0\r\n\r\n"),
@@ -237,7 +237,7 @@ def test_a_large_read_is_taken_in_turns(surplus: int) -> None:
 
     async def main() -> None:
         owner, wire, recorder = Ledger(), DeadWire(), Recorder()
-        connection = Connection(owner, asyncio.get_running_loop())
+        connection = ClientConnection(owner, asyncio.get_running_loop())
         connection.connection_made(wire)
         connection.begin(Call(owner, recorder, b"request", b"", is_head=False))
         await asyncio.sleep(0)
@@ -265,7 +265,7 @@ def test_a_rest_is_nobodys_after_its_call_is_cancelled() -> None:
 
     async def main() -> None:
         owner, recorder = Ledger(), Leaving()
-        connection = Connection(owner, asyncio.get_running_loop())
+        connection = ClientConnection(owner, asyncio.get_running_loop())
         connection.connection_made(DeadWire())
         recorder.call = Call(owner, recorder, b"request", b"", is_head=False)
         connection.begin(recorder.call)
@@ -283,7 +283,7 @@ def test_a_call_cancelled_in_the_middle_of_a_read_hears_no_chunk_of_the_next() -
 
     async def main() -> None:
         owner = Ledger()
-        connection = Connection(owner, asyncio.get_running_loop())
+        connection = ClientConnection(owner, asyncio.get_running_loop())
         connection.connection_made(DeadWire())
         recorder = Leaving()
         recorder.call = Call(owner, recorder, b"request", b"", is_head=False)
