@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.machine import Others, pinned, raise_file_limit, require_tools, share_cores, usable_cores
 from benchmarks.processes import free_port, running, wait_answering
-from tidegate.bench.fleet import Fleet
+from tidegate.bench.fleet import ClientFleet
 from tidegate.bench.plan import Plan, PlannedRequest, Scenario, Stage, Target
 from tidegate.bench.sample import ClientHealth, Sample
 
@@ -92,11 +92,11 @@ def judged(measure: Callable[[Upstream], Coroutine[object, object, int]]) -> int
 
 
 @asynccontextmanager
-async def client_on_its_core(target: Target, plan: Plan) -> AsyncIterator[Fleet]:
+async def client_on_its_core(target: Target, plan: Plan) -> AsyncIterator[ClientFleet]:
     """Start one client on its core, and leave that core to it."""
     os.sched_setaffinity(0, set(CORES.gateway))
     try:
-        fleet = await Fleet(target, plan, {WORDS.name: WORDS}).__aenter__()
+        fleet = await ClientFleet(target, plan, {WORDS.name: WORDS}).__aenter__()
     finally:
         os.sched_setaffinity(0, set(CORES.load))
     async with fleet:

@@ -22,7 +22,7 @@ from tests.e2e.test_shared_limits import configuration
 from tidegate.adapters.analytics.client import NearestAsker
 from tidegate.adapters.analytics.opening import DIRECTORY, StoreSettings
 from tidegate.analytics.asking import QueryRequest
-from tidegate.bench.fleet import Fleet
+from tidegate.bench.fleet import ClientFleet
 from tidegate.bench.load_options import Load, LoadOptions
 from tidegate.bench.plan import Scenario, Target
 from tidegate.bench.planning import make_plan
@@ -214,7 +214,7 @@ def loaded(gateway: GatewayProcess, key: Secret, seconds: float) -> list[float]:
 
     async def carry_out() -> list[Sample]:
         target = Target(gateway.base_url, "m", key.reveal(), stream=False)
-        async with Fleet(target, plan, {hello.name: hello}) as fleet:
+        async with ClientFleet(target, plan, {hello.name: hello}) as fleet:
             return [sample async for batch in fleet.samples() for sample in batch]
 
     samples = asyncio.run(carry_out())

@@ -109,7 +109,7 @@ class _Spent:
         self.tokens += other.tokens
 
 
-class CostTally:
+class RunCosts:
     """Collects the costs of requests."""
 
     def __init__(self, prices: Prices | None = None) -> None:

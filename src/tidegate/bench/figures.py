@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.bench.costs import CostFigures, CostTally, Prices
+from tidegate.bench.costs import CostFigures, Prices, RunCosts
 from tidegate.bench.distribution import Distribution, Latencies, LatencyHistograms, distribution
 from tidegate.bench.histogram import Histogram
 from tidegate.bench.outcome import Judged, Outcome, http_success, tpot_s
@@ -114,7 +114,7 @@ class Group:
         self.lag = Histogram()
         self.tpot = Histogram()
         self.itl_chunk, self.itl_token = Histogram(), Histogram()
-        self.costs = CostTally(prices)
+        self.costs = RunCosts(prices)
         self._reasons: Counter[str] = Counter()
         self._http_successes = self._whole = self._usage_missing = 0
         self._prompt = self._cached = self._completion = self._reasoning = 0

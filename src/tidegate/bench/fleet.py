@@ -52,7 +52,7 @@ class ClientProcessError(RuntimeError):
     """A client process ended before its work was done, or said nothing for too long; the message has its last words."""
 
 
-class Fleet:
+class ClientFleet:
     """Client processes that carry out one plan, once. Use as an async context manager; `samples` begins the run."""
 
     def __init__(self, target: Target, plan: Plan, scenarios: Mapping[str, Scenario], *, clients: int = 1) -> None:

@@ -20,7 +20,7 @@ from tidegate.bench.outcome import Criteria, Judged, http_success, tpot_s
 from tidegate.bench.plan import CurvePoint, Plan, Stage, Target
 from tidegate.bench.sample import ClientHealth, ClientReport, End
 from tidegate.bench.series import Series
-from tidegate.bench.validity import Evidence, busy_clients, check
+from tidegate.bench.validity import RunConditions, busy_clients, check
 from tidegate.errors import ConfigurationError
 
 VERSION: Final = 1
@@ -111,7 +111,7 @@ def make_report(
     whole = figures.whole.figures()
     clients = tuple(report.health for report in client_reports)
     waits = whole.e2e if whole.ttft is None else whole.ttft
-    evidence = Evidence(
+    conditions = RunConditions(
         closed_loop=plan.concurrency is not None,
         requests=whole.requests,
         lag_p99_s=None if whole.lag is None else whole.lag.p99,
@@ -126,7 +126,7 @@ def make_report(
         began_at=began_at,
         seed=plan.seed,
         load=plan.load,
-        closed_loop=evidence.closed_loop,
+        closed_loop=conditions.closed_loop,
         length_s=plan.length_s,
         warm_up_s=figures.warm_up_s,
         time_factor=plan.time_factor,
@@ -134,8 +134,8 @@ def make_report(
         criteria=criteria,
         options={name: _masked(text, target) for name, text in (options or {}).items()},
         interrupted_s=figures.interrupted_s,
-        invalid=check(evidence),
-        remarks=_remarks(whole, figures, clients, closed_loop=evidence.closed_loop),
+        invalid=check(conditions),
+        remarks=_remarks(whole, figures, clients, closed_loop=conditions.closed_loop),
         whole=whole,
         stages=figures.stages(),
         stage_plans=plan.stages,

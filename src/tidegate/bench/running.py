@@ -18,7 +18,7 @@ import msgspec
 from tidegate.adapters.wall_clock import wall_clock
 from tidegate.bench.costs import Prices
 from tidegate.bench.figures import Figures
-from tidegate.bench.fleet import Fleet
+from tidegate.bench.fleet import ClientFleet
 from tidegate.bench.live_view import LiveView, RunProgress
 from tidegate.bench.load_options import Load, LoadOptions
 from tidegate.bench.outcome import Criteria, judge
@@ -31,7 +31,7 @@ from tidegate.bench.sample import ClientReport, Sample
 from tidegate.bench.scenarios import built_in
 from tidegate.bench.sweep import StepResult, SweepEnd
 from tidegate.bench.sweep_report import SweepStep, joined, next_rate, sweep_report, told
-from tidegate.bench.validity import LEAST_TO_DOUBT, Evidence, check
+from tidegate.bench.validity import LEAST_TO_DOUBT, RunConditions, check
 from tidegate.errors import ConfigurationError
 from tidegate.policy.billing.pricing import Pricing
 
@@ -76,7 +76,7 @@ class Run:
         self._view = view
         self._outputs = outputs
         self._scenarios = built_in() | {scenario.name: scenario for scenario, _ in options.load.mix}
-        self._fleet: Fleet | None = None
+        self._fleet: ClientFleet | None = None
         self._figures: Figures | None = None
         self._interrupted_s: float | None = None
 
@@ -97,7 +97,7 @@ class Run:
     async def _carry_out(self, plan: Plan, title: str, keep: list[Sample] | None = None) -> Measured:
         """Send a plan, and judge what comes. Requests are written as they come, or kept."""
         options = self._options
-        async with Fleet(options.target, plan, self._scenarios, clients=min(options.clients, len(plan.requests))) as fleet:
+        async with ClientFleet(options.target, plan, self._scenarios, clients=min(options.clients, len(plan.requests))) as fleet:
             figures = Figures(plan, warm_up_s=options.warm_up_s, prices=self._prices())
             self._fleet, self._figures = fleet, figures
             showing = asyncio.ensure_future(self._keep_showing(plan, title))
@@ -133,7 +133,7 @@ class Run:
         assert self._fleet is not None
         snapshot = self._figures.snapshot()
         waits = snapshot.ttft or snapshot.e2e
-        evidence = Evidence(
+        conditions = RunConditions(
             closed_loop=plan.concurrency is not None,
             requests=snapshot.requests,
             lag_p99_s=snapshot.lag_p99_s,
@@ -150,7 +150,7 @@ class Run:
             in_flight=self._fleet.in_flight,
             snapshot=snapshot,
             rate_per_s=None if plan.concurrency is not None else len(plan.requests) / plan.length_s,
-            doubts=check(evidence) if snapshot.requests >= LEAST_TO_DOUBT else (),
+            doubts=check(conditions) if snapshot.requests >= LEAST_TO_DOUBT else (),
             stopping=self._interrupted_s is not None,
         )
 
@@ -169,7 +169,7 @@ class Run:
             self._view.say(f"warning: {found.message}")
 
     async def _ask(self, plan: Plan) -> Sample | None:
-        async with Fleet(self._options.target, plan, self._scenarios) as fleet:
+        async with ClientFleet(self._options.target, plan, self._scenarios) as fleet:
             self._fleet = fleet
             samples = [sample async for batch in fleet.samples() for sample in batch]
             self._fleet = None
@@ -227,7 +227,7 @@ class Run:
     # ── the rest ─────────────────────────────────────────────────────────────
 
     @staticmethod
-    def _elapsed_s(fleet: Fleet) -> float:
+    def _elapsed_s(fleet: ClientFleet) -> float:
         """Give the seconds since the origin, which lies a moment after the word to begin."""
         return max(0.0, wall_clock() - fleet.began_at) if fleet.began_at else 0.0
 

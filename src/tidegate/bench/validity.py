@@ -26,7 +26,7 @@ BUSY_RATIO: Final = 0.9
 """CPU of a client process above which its figures are worth a second look."""
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class RunConditions(msgspec.Struct, frozen=True):
     """What is known of how a run was driven."""
 
     closed_loop: bool
@@ -39,12 +39,12 @@ class Evidence(msgspec.Struct, frozen=True):
     clients: tuple[ClientHealth, ...]
 
 
-def check(evidence: Evidence) -> tuple[str, ...]:
+def check(conditions: RunConditions) -> tuple[str, ...]:
     """Give the reasons why a run does not count, in words; none when it does."""
-    if not evidence.requests:
+    if not conditions.requests:
         return ("no request was sent",)
-    reasons = [] if evidence.closed_loop else _pace(evidence)
-    for client in evidence.clients:
+    reasons = [] if conditions.closed_loop else _pace(conditions)
+    for client in conditions.clients:
         reasons.extend(_stalls(client))
     return tuple(reasons)
 
@@ -63,15 +63,15 @@ def longest_lag_s(ttft_p50_s: float | None) -> float:
     return max(LONGEST_LAG_S, LAG_OF_TTFT * (ttft_p50_s or 0.0))
 
 
-def _pace(evidence: Evidence) -> list[str]:
+def _pace(conditions: RunConditions) -> list[str]:
     reasons: list[str] = []
-    lag_s, limit_s = evidence.lag_p99_s, longest_lag_s(evidence.ttft_p50_s)
+    lag_s, limit_s = conditions.lag_p99_s, longest_lag_s(conditions.ttft_p50_s)
     if lag_s is not None and lag_s > limit_s:
         reasons.append(
             f"1 % of the requests were sent more than {1000 * lag_s:.1f} ms after they were due (at most {1000 * limit_s:.1f} ms);"
             " use more clients or a faster machine"
         )
-    ratio = evidence.sent_ratio
+    ratio = conditions.sent_ratio
     if ratio is not None and ratio < LEAST_SENT_RATIO:
         reasons.append(
             f"only {100 * ratio:.1f} % of the requests that were due were sent in time (at least {100 * LEAST_SENT_RATIO:.0f} %)"

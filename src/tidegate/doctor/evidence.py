@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.doctor.symptoms import Evidence
+from tidegate.doctor.symptoms import RecordEvidence
 
 _MIDDLE: Final = "{middle:DateTime64(3, 'UTC')}"
 
 
 def _share(
     condition: str, told: str, *, of: str = "1", wants: str = "", least: float = 0.01, table: str = "requests", more: str = ""
-) -> Evidence:
+) -> RecordEvidence:
     """Ask which share of some rows is such; from `least` on it shows."""
     sql = (
         f"SELECT countIf({of}) AS seen, countIf(({of}) AND ({condition})) AS found, if(seen = 0, 0, found / seen) AS share, "  # noqa: S608
         f"share >= {least} AS holds{', ' + more if more else ''} FROM {table} WHERE $span"
     )
-    return Evidence(sql, told, wants or table)
+    return RecordEvidence(sql, told, wants or table)
 
 
-def _rise(figure: str, told: str, *, of: str, wants: str, least: float = 1.1) -> Evidence:
+def _rise(figure: str, told: str, *, of: str, wants: str, least: float = 1.1) -> RecordEvidence:
     """Ask by which factor a figure rose beside as long a time before."""
     sql = (
         f"WITH started_at >= {_MIDDLE} AS late SELECT countIf(late AND ({of})) AS seen, countIf(NOT late AND ({of})) AS "  # noqa: S608
@@ -34,11 +34,11 @@ def _rise(figure: str, told: str, *, of: str, wants: str, least: float = 1.1) ->
         f"requests WHERE $span"
     )
     both = f"{wants} in that time and in as long a time before, and there are {{seen}} and {{seen_before}}"
-    return Evidence(sql, told, both, compared=True)
+    return RecordEvidence(sql, told, both, compared=True)
 
 
 ANSWERED: Final = "outcome IN ('ok', 'truncated')"
-CACHE_MISSES: Final = Evidence(
+CACHE_MISSES: Final = RecordEvidence(
     "WITH cached_tokens < 0.1 * prompt_tokens AS missed SELECT count() AS seen, if(seen = 0, 0, countIf(missed) / seen) AS share, "
     "quantileIf(0.5)(ttft_s, missed) AS missed_s, quantileIf(0.5)(ttft_s, NOT missed) AS found_s, "
     "ifNull(share >= 0.1 AND share < 1 AND missed_s >= 1.5 * found_s, 0) AS holds "
@@ -47,7 +47,7 @@ CACHE_MISSES: Final = Evidence(
     "their first output, half of the others {found_s} or more.",
     "streams with prompts of 1,024 tokens or more",
 )
-QUEUE_TAIL: Final = Evidence(
+QUEUE_TAIL: Final = RecordEvidence(
     "SELECT count(queue_s) AS seen, quantile(0.5)(queue_s) AS usual_s, quantile(0.99)(queue_s) AS longest_s, "
     "ifNull(longest_s >= 0.2 AND longest_s >= 10 * usual_s, 0) AS holds FROM requests WHERE $span",
     "of {seen} requests whose model server tells its queue, half waited {usual_s} or more, one in a hundred {longest_s} or more.",
@@ -55,7 +55,7 @@ QUEUE_TAIL: Final = Evidence(
 )
 _WAITED_S: Final = "greatest(ifNull(queue_s, if(attempts = 1, duration_s - gateway_s - prefill_s - decode_s, NULL)), 0)"
 """A server that tells no queue (llama.cpp) is believed its own reading and writing; the rest of the attempt was waiting, or the way."""
-QUEUE_SHARE: Final = Evidence(
+QUEUE_SHARE: Final = RecordEvidence(
     f"SELECT count({_WAITED_S}) AS seen, if(sumIf(duration_s, isNotNull({_WAITED_S})) = 0, 0, "  # noqa: S608
     f"sum({_WAITED_S}) / sumIf(duration_s, isNotNull({_WAITED_S}))) AS share, avg({_WAITED_S}) AS mean_s, "
     "(SELECT maxOrNull(value) FROM samples WHERE $sampled "
@@ -64,13 +64,13 @@ QUEUE_SHARE: Final = Evidence(
     "{share} of the time of {seen} requests was waiting for the model server, {mean_s} each; at most {waiting} waited at once.",
     "requests whose model server tells how long it worked on them",
 )
-SATURATED: Final = Evidence(
+SATURATED: Final = RecordEvidence(
     "SELECT count() AS seen, if(seen = 0, 0, countIf(value >= 0.9) / seen) AS share, max(value) AS most_share, share >= 0.2 AS holds "
     "FROM samples WHERE $sampled AND metric = 'gpu.memory_bandwidth_ratio'",
     "in {share} of {seen} samples the GPU's memory bandwidth was at 90 % or more.",
     "samples of a GPU's memory bandwidth (sampling.gpu)",
 )
-CACHE_FULL: Final = Evidence(
+CACHE_FULL: Final = RecordEvidence(
     "SELECT countIf(metric = 'vllm.kv_cache_ratio') AS seen, if(seen = 0, 0, countIf(metric = 'vllm.kv_cache_ratio' AND "
     "value >= 0.95) / seen) "
     "AS share, sumIf(value, metric = 'vllm.preemptions') AS preempted, share >= 0.05 OR preempted > 0 AS holds "
@@ -79,7 +79,7 @@ CACHE_FULL: Final = Evidence(
     "batch for lack of it.",
     "samples of vLLM's KV cache (sampling.scrape)",
 )
-LARGE_FAIL: Final = Evidence(
+LARGE_FAIL: Final = RecordEvidence(
     "SELECT count() AS seen, if(seen = 0, 0, countIf(failed) / seen) AS share, quantileIf(0.5)(prompt_tokens, failed) AS failed_tokens, "
     "quantileIf(0.5)(prompt_tokens, NOT failed) AS usual_tokens, ifNull(share > 0 AND failed_tokens >= 2 * usual_tokens, 0) AS holds "
     "FROM (SELECT prompt_tokens, startsWith(outcome, 'failed_') OR outcome = 'model_error' AS failed FROM requests WHERE $span "
@@ -88,7 +88,7 @@ LARGE_FAIL: Final = Evidence(
     "others {usual_tokens}.",
     "requests with prompt tokens",
 )
-GATEWAY_SHARE: Final = Evidence(
+GATEWAY_SHARE: Final = RecordEvidence(
     "SELECT count() AS seen, if(sum(duration_s) = 0, 0, sum(gateway_s) / sum(duration_s)) AS share, "
     "quantile(0.99)(gateway_s) AS longest_s, "
     "share >= 0.1 AS holds FROM requests WHERE $span AND attempts > 0",
@@ -96,7 +96,7 @@ GATEWAY_SHARE: Final = Evidence(
     "hundred {longest_s}.",
     "requests with an attempt",
 )
-COLD: Final = Evidence(
+COLD: Final = RecordEvidence(
     "SELECT countIf(idle) AS seen, quantileIf(0.5)(first_token_s, idle) AS cold_s, quantileIf(0.5)(first_token_s, NOT idle) AS warm_s, "
     "ifNull(cold_s >= 2 * warm_s, 0) AS holds FROM (SELECT first_token_s, started_at > addSeconds(before, 300) AS idle FROM ("
     "SELECT first_token_s, started_at, lagInFrame(started_at) OVER replicas AS before, row_number() OVER replicas AS place FROM attempts "
@@ -107,14 +107,14 @@ COLD: Final = Evidence(
     "the others {warm_s}.",
     "attempts at a replica that had been idle for five minutes",
 )
-CONNECTING: Final = Evidence(
+CONNECTING: Final = RecordEvidence(
     "SELECT count(connect_s) AS seen, if(sum(first_token_s) = 0, 0, sumIf(connect_s, isNotNull(first_token_s)) / "
     "sum(first_token_s)) AS share, "
     "quantile(0.99)(connect_s) AS longest_s, ifNull(share >= 0.2, 0) AS holds FROM attempts WHERE $span",
     "connecting made up {share} of the time to the first output; for one attempt in a hundred it took {longest_s}.",
     "attempts that opened a connection",
 )
-SLOW_REPLICA: Final = Evidence(
+SLOW_REPLICA: Final = RecordEvidence(
     "SELECT countIf(n >= 20) AS seen, argMaxIf(replica, ratio, n >= 20) AS worst, maxIf(ratio, n >= 20) AS factor, max(n) AS most, "
     "seen >= 2 AND factor >= 1.5 AS holds FROM (SELECT replica, count() AS n, quantile(0.5)(first_token_s / usual_s) AS ratio FROM ("
     "SELECT replica, model, toUInt8(2 * log2(prompt_tokens + 1)) AS size, first_token_s FROM attempts "
@@ -124,33 +124,33 @@ SLOW_REPLICA: Final = Evidence(
     "of {seen} replicas {worst} is the slowest: its first outputs take {factor} times as long as usual for their model and prompt length.",
     "20 attempts of one replica that came to a first output, and the busiest has {most}",
 )
-CROWDED_REPLICA: Final = Evidence(
+CROWDED_REPLICA: Final = RecordEvidence(
     "SELECT sum(n) AS seen, count() AS replicas, argMax(replica, n) AS busiest, if(seen = 0, 0, max(n) / seen) AS share, "
     "replicas > 1 AND share * replicas >= 2 AS holds FROM (SELECT replica, count() AS n FROM attempts WHERE $span GROUP BY replica)",
     "{busiest} has {share} of {seen} attempts on {replicas} replicas.",
     "attempts",
 )
-RETRIED: Final = Evidence(
+RETRIED: Final = RecordEvidence(
     "SELECT countIf(attempts > 0) AS seen, if(seen = 0, 0, countIf(attempts > 1) / seen) AS share, sum(attempts) / "
     "greatest(seen, 1) AS factor, "
     "factor >= 1.1 AS holds FROM requests WHERE $span",
     "{share} of {seen} requests needed more than one attempt: {factor} attempts for each.",
     "requests with an attempt",
 )
-BURSTS: Final = Evidence(
+BURSTS: Final = RecordEvidence(
     "SELECT sum(refused) AS seen, max(n) AS most, avg(n) AS mean, seen > 0 AND most >= 3 * mean AS holds FROM (SELECT "
     "toUnixTimestamp(started_at) AS second, count() AS n, countIf(outcome = 'rejected_rate_limit') AS refused FROM requests WHERE $span "
     "GROUP BY second)",
     "{seen} requests were refused for a limit; the busiest second had {most} requests, beside {mean} in others.",
     "requests that were refused for a limit",
 )
-HELD_TOO_MUCH: Final = Evidence(
+HELD_TOO_MUCH: Final = RecordEvidence(
     "SELECT count() AS seen, sum(reserved_tokens) / greatest(sum(prompt_tokens + completion_tokens), 1) AS factor, factor >= 1.5 AS holds "
     "FROM requests WHERE $span AND reserved_tokens > 0 AND prompt_tokens > 0",
     "{seen} requests held {factor} times the tokens that they used in the end.",
     "requests that held tokens of a limit",
 )
-WASTED: Final = Evidence(
+WASTED: Final = RecordEvidence(
     "SELECT count() AS seen, if(sum(cost_micro) = 0, 0, sumIf(cost_micro, result != 'ok') / sum(cost_micro)) AS share, "
     "share >= 0.02 AS holds "
     "FROM attempts WHERE $span AND cost_micro > 0",
@@ -176,7 +176,7 @@ UPSTREAM_KEYS: Final = _share(
     "for {share} of {seen} requests ({found}) an upstream refused the gateway's key.",
     least=0.001,
 )
-FEW_AT_ONCE: Final = Evidence(
+FEW_AT_ONCE: Final = RecordEvidence(
     "SELECT count() AS seen, avg(value) AS mean_factor, max(value) AS most, ifNull(mean_factor < 1.5, 0) AS holds FROM samples "
     "WHERE $sampled AND metric IN ('vllm.requests_running', 'llamacpp.requests_running')",
     "in {seen} samples {mean_factor} requests were at work at a replica on average, at most {most}.",

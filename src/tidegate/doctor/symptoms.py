@@ -24,7 +24,7 @@ MOST_FOUND: Final = 3
 _FEW: Final = 0.1
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class RecordEvidence(msgspec.Struct, frozen=True):
     """How records show a cause.
 
     `sql` gives one row: `seen`, how many there are to judge by; `holds`, whether they show it; and figures that `told` names in braces.
@@ -45,7 +45,7 @@ class Cause(msgspec.Struct, frozen=True):
     sentence: str
     fix: str
     command: str
-    evidence: Evidence | None = None
+    evidence: RecordEvidence | None = None
 
 
 class Symptom(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ def nothing_like(text: str, table: Sequence[Symptom], language: Language) -> str
     return said(say("Nothing known sounds like {text!r}. Say it in other words, or as one of:\n{known}", text=text, known=known), language)
 
 
-def question(evidence: Evidence, scope: Scope) -> QueryRequest:
+def question(evidence: RecordEvidence, scope: Scope) -> QueryRequest:
     """Give what the store is asked."""
     since = 2 * scope.since - scope.until if evidence.compared else scope.since
     where, parameters = msgspec.structs.replace(scope, since=since).where(filters=False)
@@ -98,7 +98,7 @@ def question(evidence: Evidence, scope: Scope) -> QueryRequest:
     )
 
 
-def judged(evidence: Evidence, answer: QueryAnswer, *, span: str) -> Statement:
+def judged(evidence: RecordEvidence, answer: QueryAnswer, *, span: str) -> Statement:
     """Say in words what came back. `span` names the time, like `the last 1h`."""
     row = dict(zip(answer.columns, answer.rows[0], strict=True)) if answer.rows else {}
     figures = {name: figure(name, value) for name, value in row.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.adapters.analytics.follow import Follower, Line
+from tidegate.adapters.analytics.follow import Follower, RecordLine
 from tidegate.adapters.analytics.positions import Positions
 from tidegate.adapters.records.files import RotatingFile
 
@@ -64,7 +64,7 @@ def steps() -> st.SearchStrategy[list[tuple[str, int, int]]]:
     return st.lists(st.tuples(names, st.integers(0, 1), st.integers(1, 60)), max_size=40)
 
 
-def told(lines: list[Line], worker: int) -> list[int]:
+def told(lines: list[RecordLine], worker: int) -> list[int]:
     """Give the numbers of a worker's lines, in the order in which they were given."""
     return [int(line.text.split(b":")[1]) for line in lines if line.text.startswith(b"%d:" % worker)]
 
@@ -77,7 +77,7 @@ def test_every_line_is_given_once_and_in_order(steps: list[tuple[str, int, int]]
         directory = Path(name)
         workers = [Records(directory, 0), Records(directory, 1)]
         follower = Follower(directory, kinds=["requests"], positions=Positions())
-        given_lines: list[Line] = []
+        given_lines: list[RecordLine] = []
 
         def read(most: int) -> None:
             follower.look()

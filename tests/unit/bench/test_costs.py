@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.unit.bench.runs import answer, failure
 
-from tidegate.bench.costs import Basis, CostFigures, CostTally, Prices
+from tidegate.bench.costs import Basis, CostFigures, Prices, RunCosts
 from tidegate.bench.sample import Sample
 from tidegate.domain.money import Price, PriceBook, PriceEntry, PriceTier
 from tidegate.policy.billing.pricing import Pricing
@@ -21,7 +21,7 @@ def costing(cost_micro: int | None, *, due_at: float = 0.0, tokens: int | None =
 
 
 def tallied(samples: list[Sample], prices: Prices | None = None) -> CostFigures | None:
-    tally = CostTally(prices)
+    tally = RunCosts(prices)
     for sample in samples:
         tally.add(sample, answered=True)
     return tally.figures()
@@ -67,7 +67,7 @@ def test_no_cost_is_no_figure() -> None:
 
 def test_answers_of_unknown_cost_are_counted() -> None:
     """They are in no mean, and that is said; a failure is expected to cost nothing."""
-    tally = CostTally()
+    tally = RunCosts()
     tally.add(costing(300), answered=True)
     tally.add(costing(None), answered=True)
     tally.add(failure(), answered=False)

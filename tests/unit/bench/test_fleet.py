@@ -15,7 +15,7 @@ from tests.unit.bench.carrying_out import WORDS, requests
 
 from tidegate.bench import fleet as fleet_module
 from tidegate.bench.bodies import UnusableRequestsError
-from tidegate.bench.fleet import ClientProcessError, Fleet
+from tidegate.bench.fleet import ClientFleet, ClientProcessError
 from tidegate.bench.plan import Plan, Scenario, Stage, Target
 from tidegate.bench.sample import End, Sample
 from tidegate.testing import Script, ScriptedUpstream
@@ -28,11 +28,11 @@ def plan(count: int, *, every_s: float, concurrency: int | None = None) -> Plan:
     return Plan(1, "constant", tuple(requests(count, every_s=every_s)), (Stage("all", 0.0, length_s, 1 / every_s),), length_s, concurrency)
 
 
-async def all_of(fleet: Fleet) -> list[Sample]:
+async def all_of(fleet: ClientFleet) -> list[Sample]:
     return [sample async for batch in fleet.samples() for sample in batch]
 
 
-def pids(fleet: Fleet) -> list[int]:
+def pids(fleet: ClientFleet) -> list[int]:
     return [client._process.pid for client in fleet._clients if client._process is not None]
 
 
@@ -57,7 +57,7 @@ def test_a_plan_is_carried_out_by_two_clients() -> None:
     async def story() -> None:
         async with ScriptedUpstream(Script(per_token_s=0.01), api_key="sesame") as upstream:
             target = Target(upstream.base_url, "m", key="sesame")
-            async with Fleet(target, plan(40, every_s=0.01), SCENARIOS, clients=2) as fleet:
+            async with ClientFleet(target, plan(40, every_s=0.01), SCENARIOS, clients=2) as fleet:
                 before = time.time()  # noqa: TID251  what the origin is compared with
                 assert 0.0 == fleet.began_at
                 children = pids(fleet)
@@ -82,9 +82,9 @@ def test_a_closed_loop_shares_its_places() -> None:
     closed = msgspec.structs.replace(
         plan(2, every_s=1.0, concurrency=3), stages=(Stage("a", 0.0, 1.0), Stage("b", 1.0, 1.0, concurrency=5))
     )
-    fleet = Fleet(Target("http://127.0.0.1:9/v1", "m"), closed, SCENARIOS, clients=2)
+    fleet = ClientFleet(Target("http://127.0.0.1:9/v1", "m"), closed, SCENARIOS, clients=2)
     assert [{0: 2, 1: 3}, {0: 1, 1: 2}] == [fleet._setup(number, 2).places for number in (0, 1)]
-    bare = Fleet(Target("http://127.0.0.1:9/v1", "m"), msgspec.structs.replace(closed, stages=()), SCENARIOS)
+    bare = ClientFleet(Target("http://127.0.0.1:9/v1", "m"), msgspec.structs.replace(closed, stages=()), SCENARIOS)
     assert {0: 3} == bare._setup(0, 1).places
 
 
@@ -94,7 +94,7 @@ def test_stopping_gives_what_there_was() -> None:
     async def story() -> None:
         async with (
             ScriptedUpstream(Script(headers_s=60.0)) as upstream,
-            Fleet(Target(upstream.base_url, "m"), plan(500, every_s=0.02), SCENARIOS) as fleet,
+            ClientFleet(Target(upstream.base_url, "m"), plan(500, every_s=0.02), SCENARIOS) as fleet,
         ):
             gathering = asyncio.ensure_future(all_of(fleet))
             await upstream.wait_for(lambda: len(upstream.requests) >= 3, 5.0)
@@ -112,7 +112,7 @@ def test_leaving_in_the_middle_leaves_nobody_behind() -> None:
 
     async def story() -> None:
         async with ScriptedUpstream() as upstream:
-            async with Fleet(Target(upstream.base_url, "m"), plan(2_000, every_s=0.01), SCENARIOS) as fleet:
+            async with ClientFleet(Target(upstream.base_url, "m"), plan(2_000, every_s=0.01), SCENARIOS) as fleet:
                 children = pids(fleet)
                 async for _ in fleet.samples():
                     break
@@ -128,7 +128,7 @@ def test_a_client_that_dies_is_an_error_and_not_a_wait() -> None:
 
     async def story() -> None:
         target = Target("http://127.0.0.1:9/v1", "m")
-        async with Fleet(target, plan(5_000, every_s=0.01), SCENARIOS, clients=2) as fleet:
+        async with ClientFleet(target, plan(5_000, every_s=0.01), SCENARIOS, clients=2) as fleet:
             children.extend(pids(fleet))
             async for _ in fleet.samples():
                 os.kill(children[1], signal.SIGKILL)
@@ -147,7 +147,7 @@ def test_a_client_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
 
     async def story() -> None:
         target = Target("http://127.0.0.1:9/v1", "m")
-        async with Fleet(target, plan(5_000, every_s=0.01), SCENARIOS) as fleet:
+        async with ClientFleet(target, plan(5_000, every_s=0.01), SCENARIOS) as fleet:
             children.extend(pids(fleet))
             async for _ in fleet.samples():
                 os.kill(children[0], signal.SIGSTOP)
@@ -162,7 +162,7 @@ def test_what_cannot_be_sent_is_refused_before_the_run() -> None:
     lost = {WORDS.name: Scenario(WORDS.name)}
 
     async def story() -> None:
-        async with Fleet(Target("http://127.0.0.1:9/v1", "m"), plan(1, every_s=1.0), lost):
+        async with ClientFleet(Target("http://127.0.0.1:9/v1", "m"), plan(1, every_s=1.0), lost):
             raise AssertionError("it should not have begun")
 
     with pytest.raises(UnusableRequestsError, match="neither texts"):
@@ -174,7 +174,7 @@ def test_a_process_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(fleet_module, "CLIENT_MODULE", "tidegate.bench.no_such_module")
 
     async def story() -> None:
-        async with Fleet(Target("http://127.0.0.1:9/v1", "m"), plan(1, every_s=1.0), SCENARIOS):
+        async with ClientFleet(Target("http://127.0.0.1:9/v1", "m"), plan(1, every_s=1.0), SCENARIOS):
             raise AssertionError("it should not have begun")
 
     with pytest.raises(ClientProcessError, match="no_such_module"):
@@ -187,11 +187,11 @@ def test_clients_end_with_their_parent() -> None:
 import asyncio, sys
 import msgspec
 from tests.unit.bench.test_fleet import SCENARIOS, pids, plan
-from tidegate.bench.fleet import Fleet
+from tidegate.bench.fleet import ClientFleet
 from tidegate.bench.plan import Target
 
 async def main():
-    async with Fleet(Target("http://127.0.0.1:9/v1", "m"), plan(5_000, every_s=0.01), SCENARIOS, clients=2) as fleet:
+    async with ClientFleet(Target("http://127.0.0.1:9/v1", "m"), plan(5_000, every_s=0.01), SCENARIOS, clients=2) as fleet:
         print(*pids(fleet), flush=True)
         async for _ in fleet.samples():
             pass

@@ -7,9 +7,9 @@ import pytest
 from tests.unit.bench.runs import HEALTHY
 
 from tidegate.bench.sample import ClientHealth
-from tidegate.bench.validity import Evidence, busy_clients, check, longest_lag_s
+from tidegate.bench.validity import RunConditions, busy_clients, check, longest_lag_s
 
-GOOD = Evidence(closed_loop=False, requests=100, lag_p99_s=0.004, ttft_p50_s=0.2, sent_ratio=0.99, clients=(HEALTHY,))
+GOOD = RunConditions(closed_loop=False, requests=100, lag_p99_s=0.004, ttft_p50_s=0.2, sent_ratio=0.99, clients=(HEALTHY,))
 
 
 def health(**members: object) -> ClientHealth:
@@ -32,7 +32,7 @@ def test_a_client_that_kept_up_makes_a_valid_run() -> None:
         (msgspec.structs.replace(GOOD, clients=(health(loop_lag_p99_s=0.011),)), "client 0 was often late: its p99 is 11.0 ms"),
     ],
 )
-def test_a_client_that_was_the_bottleneck_makes_an_invalid_one(evidence: Evidence, words: str) -> None:
+def test_a_client_that_was_the_bottleneck_makes_an_invalid_one(evidence: RunConditions, words: str) -> None:
     """One reason, which says by how much."""
     [reason] = check(evidence)
     assert words in reason

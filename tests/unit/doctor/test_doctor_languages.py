@@ -17,7 +17,7 @@ from tidegate.doctor.causes import SYMPTOMS
 from tidegate.doctor.finding import Verdict
 from tidegate.doctor.outcomes import OUTCOMES
 from tidegate.doctor.phrases import CHINESE, in_language, joined, said, say
-from tidegate.doctor.symptoms import Evidence, Statement, matching, nothing_like
+from tidegate.doctor.symptoms import RecordEvidence, Statement, matching, nothing_like
 from tidegate.language import Language
 
 EN, ZH = Language.ENGLISH, Language.CHINESE
@@ -62,7 +62,7 @@ def _written(path: Path) -> Iterator[str]:
 def _spoken() -> set[str]:
     """Everything that the doctor can say of its own accord."""
     causes = [cause for symptom in SYMPTOMS for cause in symptom.causes]
-    shown = [each for each in vars(evidence).values() if isinstance(each, Evidence)]
+    shown = [each for each in vars(evidence).values() if isinstance(each, RecordEvidence)]
     texts = {text for path in SPOKEN for text in _written(path)} - {"shortened", "smaller"}
     texts |= {symptom.name for symptom in SYMPTOMS}
     texts |= {text for cause in causes for text in (cause.sentence, cause.fix)} | {

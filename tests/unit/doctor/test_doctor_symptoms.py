@@ -18,12 +18,12 @@ from tidegate.cli.main import build_app
 from tidegate.config.reference import configuration_page
 from tidegate.doctor import evidence
 from tidegate.doctor.causes import SYMPTOMS
-from tidegate.doctor.symptoms import Evidence, Shown, Statement, figure, judged, matching, question
+from tidegate.doctor.symptoms import RecordEvidence, Shown, Statement, figure, judged, matching, question
 
 NOW = 1_793_780_000.0
 SPAN = Scope(since=NOW - 3600.0, until=NOW, filters={"tenant": "somebody"})
 CAUSES = {cause for symptom in SYMPTOMS for cause in symptom.causes}
-EVIDENCE = {name: value for name, value in vars(evidence).items() if isinstance(value, Evidence)}
+EVIDENCE = {name: value for name, value in vars(evidence).items() if isinstance(value, RecordEvidence)}
 
 
 @pytest.mark.parametrize(

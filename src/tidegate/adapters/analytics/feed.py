@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.adapters.analytics.follow import Follower, Line
+from tidegate.adapters.analytics.follow import Follower, RecordLine
 from tidegate.adapters.analytics.positions import Position, PositionFile, Positions, Range
 from tidegate.analytics.asking import AnalyticsStore
 from tidegate.analytics.rows import Row, Rows, instant, timestamp
@@ -221,7 +221,7 @@ class Feed:
         ranges = _ranges(lines)
         return Batch(ranges, self._chunks_of(lines, ranges, now), is_repeat=is_again, is_intended=is_again)
 
-    def _chunks_of(self, lines: Sequence[Line], ranges: Sequence[Range], now: float) -> list[Chunk]:
+    def _chunks_of(self, lines: Sequence[RecordLine], ranges: Sequence[Range], now: float) -> list[Chunk]:
         """Make rows, by table and day; the token of each is the same whenever this batch is made."""
         name = hashlib.sha256(msgspec.msgpack.encode(ranges)).hexdigest()[:32]
         chunks: dict[tuple[str, str], Chunk] = {}
@@ -348,7 +348,7 @@ class Feed:
         self._statistics = msgspec.structs.replace(self._statistics, **changes)
 
 
-def _ranges(lines: Sequence[Line]) -> tuple[Range, ...]:
+def _ranges(lines: Sequence[RecordLine]) -> tuple[Range, ...]:
     """Give the pieces of files that lines came from, in the order of the lines."""
     ranges: list[Range] = []
     for line in lines:

@@ -36,7 +36,7 @@ _SOURCE_CHARS: Final = 24
 _Inode = tuple[int, int]
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class RecordLine(msgspec.Struct, frozen=True, gc=False):
     """One line, its newline included, and where it stood."""
 
     kind: str
@@ -144,9 +144,9 @@ class Follower:
                 self._account(position.chain, position.size)
         self._count_unseen()
 
-    def read(self, *, max_lines: int, max_bytes: int) -> list[Line]:
+    def read(self, *, max_lines: int, max_bytes: int) -> list[RecordLine]:
         """Take the next lines, about `max_bytes` at most; each chain in its turn. `OSError` when one cannot be read."""
-        lines: list[Line] = []
+        lines: list[RecordLine] = []
         room = max_bytes
         names = sorted(self._chains)
         for number in range(len(names)):
@@ -165,13 +165,13 @@ class Follower:
         self._turn += 1
         return lines
 
-    def read_range(self, source: str, start: int, end: int) -> list[Line]:
+    def read_range(self, source: str, start: int, end: int) -> list[RecordLine]:
         """Take again what stood between two offsets of a source, and go on after it; nothing when it is not there any more."""
         file = next((each for chain in self._chains.values() for each in chain if each.source == source), None)
         if file is None or file.size < end:
             return []
         file.offset = start
-        lines: list[Line] = []
+        lines: list[RecordLine] = []
         while file.offset < end:
             taken = self._lines_of(file, max_lines=end - start, max_bytes=end - file.offset)
             if not taken:
@@ -275,17 +275,17 @@ class Follower:
             _close(file)
         return None
 
-    def _lines_of(self, file: Followed, *, max_lines: int, max_bytes: int) -> list[Line]:
+    def _lines_of(self, file: Followed, *, max_lines: int, max_bytes: int) -> list[RecordLine]:
         block = self._block(file, min(READ_BYTES, max(max_bytes, 1)))
         if block is None:
             self.lost_bytes += file.unread
             file.offset = file.size
             return []
-        lines: list[Line] = []
+        lines: list[RecordLine] = []
         for text in _split(block):
             if len(lines) == max_lines:
                 break
-            lines.append(Line(file.kind, file.source, file.offset, text))
+            lines.append(RecordLine(file.kind, file.source, file.offset, text))
             file.offset += len(text)
         return lines
 
