@@ -15,7 +15,8 @@ from enum import Enum, auto
 from typing import Final
 
 from tidegate.domain.units import Headers
-from tidegate.errors import BodyTooLarge, InvalidHttp, Overloaded, UnsupportedEncoding
+from tidegate.errors import InvalidHttp
+from tidegate.http.request_refusals import body_too_large
 
 MAX_SIZE_LINE_BYTES: Final = 256
 """A chunk's size and extensions. Nobody sends extensions; this leaves room for a signature in one."""
@@ -40,28 +41,6 @@ for _size, _line in enumerate(_SIZE_LINES[1:], 1):
 
 _TRAILER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t\x20-\x7e\x80-\xff]*\r\n")
 _FRAMING_FIELDS: Final = frozenset((b"content-length", b"transfer-encoding", b"host", b"connection", b"trailer"))
-
-
-def body_too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(
-        f"The request body is larger than this gateway's limit of {limit} bytes. "
-        "Send a shorter prompt or fewer attachments, or ask the operator to raise server.max_body_bytes."
-    )
-
-
-def coded_body() -> UnsupportedEncoding:
-    return UnsupportedEncoding(
-        "The request has a content-encoding, and this gateway does not decompress bodies. "
-        "Send the JSON uncompressed, without that header field."
-    )
-
-
-def over_memory() -> Overloaded:
-    return Overloaded(
-        "The gateway holds as many request bytes as it may at this moment. Retry in a few seconds, "
-        "or ask the operator to raise server.max_buffered_bytes.",
-        retry_after_s=2.0,
-    )
 
 
 def ends_with_connection(headers: Headers) -> bool:

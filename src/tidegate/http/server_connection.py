@@ -19,10 +19,19 @@ from typing import Final
 
 from tidegate.domain.error_object import encode_error
 from tidegate.domain.header_lines import field_lines
-from tidegate.errors import ExpectationFailed, HeadersTooLarge, RequestTimeout, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.http.deadlines import NEVER
-from tidegate.http.framing import ChunkedReader, LengthReader, body_too_large, coded_body, over_memory
+from tidegate.http.framing import ChunkedReader, LengthReader
 from tidegate.http.request_head import CHUNKED, ParsedHead, check_beginning
+from tidegate.http.request_refusals import (
+    body_too_large,
+    body_too_slow,
+    coded_body,
+    head_too_large,
+    head_too_slow,
+    over_memory,
+    unknown_expectation,
+)
 from tidegate.http.response_head import CLOSE, OWNED, status_line
 from tidegate.http.server_exchange import JSON_HEADERS, ServerExchange
 from tidegate.http.server_socket import LARGE_READ_BYTES, ConnectionPhase, ServerSocket, peer_name
@@ -246,7 +255,7 @@ class ServerConnection(ServerSocket):
             return len(data)
         body_at = end_at + len(_HEAD_END)
         if body_at - at > self.state.limits.max_header_bytes:
-            self._refuse_large_head()
+            self._refuse(head_too_large(self.state.limits.max_header_bytes))
             return len(data)
         return self._begin(data[at:body_at], data, body_at)
 
@@ -267,7 +276,7 @@ class ServerConnection(ServerSocket):
         if not partial:
             return
         if len(partial) > self.state.limits.max_header_bytes:
-            self._refuse_large_head()
+            self._refuse(head_too_large(self.state.limits.max_header_bytes))
             return
         try:
             if partial != b"\r":
@@ -290,7 +299,7 @@ class ServerConnection(ServerSocket):
             self._refuse(error)
             return len(data)
         if parsed.expectation is not None and parsed.expectation != b"100-continue":
-            self._refuse(ExpectationFailed("The only expectation supported is 100-continue. Send the request without an expect header."))
+            self._refuse(unknown_expectation())
             return len(data)
         exchange = ServerExchange(self, parsed)
         self._exchange = exchange
@@ -409,31 +418,13 @@ class ServerConnection(ServerSocket):
             self._close()
         elif self._phase is _IDLE:
             self.state.timed_out += 1
-            self._refuse(
-                RequestTimeout(
-                    f"The request head was not complete {limits.header_timeout_s:g} s after its first byte. Check the network, then retry."
-                )
-            )
+            self._refuse(head_too_slow(limits.header_timeout_s))
         elif self._phase is _BODY and exchange is not None:
             self.state.timed_out += 1
-            self._give_up_body(
-                exchange,
-                RequestTimeout(
-                    f"The request body came too slowly: a pause may last {limits.body_timeout_s:g} s, and all of it "
-                    f"{limits.body_timeout_s * BODY_TOTAL_FACTOR:g} s. Check the network, then retry."
-                ),
-            )
+            self._give_up_body(exchange, body_too_slow(limits.body_timeout_s, limits.body_timeout_s * BODY_TOTAL_FACTOR))
             self.provide_body(exchange)
         else:
             super()._end_phase()
-
-    def _refuse_large_head(self) -> None:
-        self._refuse(
-            HeadersTooLarge(
-                f"The request head is larger than this gateway's limit of {self.state.limits.max_header_bytes} bytes. "
-                "Send fewer or shorter header fields, or ask the operator to raise server.max_header_bytes."
-            )
-        )
 
     def _refuse(self, error: TidegateError) -> None:
         """Answer in place of the application; nothing more is read as a request from this connection."""
