@@ -23,6 +23,8 @@ MAX_NODES = 50_000
 
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _TAG_PREFIX = "tag:yaml.org,2002:"
+_MISSED_LATE = ("while scanning a quoted scalar", "while scanning a simple key")
+"""What PyYAML was about when the end of something was missing: it notices that lines later, often at the end of the file."""
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
@@ -100,7 +102,7 @@ def parse(text: str) -> MappingNode | DocumentFault:
     except _Refusal as refusal:
         return refusal.malformed
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        mark = _begin_of(error) or error.problem_mark or error.context_mark
         return DocumentFault(_place(mark) if mark is not None else Place(1, 1), _syntax_message(error), _syntax_hint(error, text))
     except yaml.reader.ReaderError as error:
         before = lines_of(text[: error.position])
@@ -149,7 +151,11 @@ class _Builder:
             case yaml.AliasEvent():
                 known = self._anchors.get(event.anchor or "")
                 if known is None:
-                    raise _refusal(event, "an alias of something that is not complete before it", 'define "&name" above its first "*name"')
+                    raise _refusal(
+                        event,
+                        "an alias of something that is not complete before it",
+                        'put quotes around a pattern that begins with "*"; an alias needs its "&name" above it',
+                    )
                 self._add(known[0], event, size=known[1], anchor=None)
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                 self._refuse_tag(event)
@@ -210,6 +216,11 @@ def _span(event: yaml.Event) -> TextSpan:
     return TextSpan(_place(event.start_mark), _place(event.end_mark))
 
 
+def _begin_of(error: yaml.MarkedYAMLError) -> _Mark | None:
+    """Give where a text without its closing quote, or a key without its colon, begins."""
+    return error.context_mark if error.context in _MISSED_LATE else None
+
+
 def _syntax_message(error: yaml.MarkedYAMLError) -> str:
     """Say what the parser says, in one line; its messages name tokens, never values, except for the names of aliases."""
     if isinstance(error, yaml.composer.ComposerError) or not error.problem:
@@ -224,6 +235,12 @@ def _syntax_hint(error: yaml.MarkedYAMLError, text: str) -> str:
     if "mapping values are not allowed" in problem:
         hint = 'put quotes around a value that contains ": ", and give each key its own line'
         return _deeper_than_above(text, error.problem_mark) or hint
+    if error.context == "while scanning an alias":
+        return 'put quotes around a pattern that begins with "*", as in "*"'
+    if error.context == "while scanning a quoted scalar":
+        return "close the quotes that begin here"
+    if (error.context or "").startswith("while parsing a flow") and error.context_mark is not None and "but got '{'" not in problem:
+        return f"the bracket that opens on line {error.context_mark.line + 1} is not closed, or a comma is missing"
     if "but got '{'" in problem:
         return 'inside { } and [ ], put quotes around a value like "${NAME}"'
     if "could not find expected ':'" in problem:
