@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Final
 
@@ -107,4 +108,6 @@ def _is_amount(column: str) -> bool:
 def _rounded(value: float) -> str:
     if value == 0 or abs(value) < _SMALL:
         return f"{value:.3g}"
-    return f"{value:,.2f}" if abs(value) >= 100 else f"{value:.4g}"  # noqa: PLR2004  two digits after the point are enough
+    if abs(value) >= 100:  # noqa: PLR2004  two digits after the point are enough
+        return f"{value:,.2f}"
+    return f"{Decimal(f'{value:.4g}'):f}"  # without an exponent, which few read as an amount of money

@@ -34,8 +34,8 @@ def _where(section: ModelPriceSection) -> str:
 def _model(section: ModelPriceSection) -> str:
     words = [_rates(section)]
     words += [f"above {tier.above_tokens:,}: {_rates(tier)}" for tier in section.tiers]
-    words += [f"{section.image:g} a picture"] if section.image else []
-    words += [f"{section.request:g} a call"] if section.request else []
+    words += [f"{_plain(section.image)} a picture"] if section.image else []
+    words += [f"{_plain(section.request)} a call"] if section.request else []
     words += [_window(window) for window in section.time_windows]
     words += [f"x {section.batch_ratio:g} in a batch"] if section.batch_ratio != 1 else []
     return "; ".join(words)
@@ -49,7 +49,7 @@ def _rates(part: ModelPriceSection | PriceTierSection) -> str:
         ("cache write", part.cache_write),
         ("thought", part.reasoning),
     )
-    return ", ".join(f"{rate:g} {name}" for name, rate in rates if rate is not None)
+    return ", ".join(f"{_plain(rate)} {name}" for name, rate in rates if rate is not None)
 
 
 def _window(window: TimeWindowSection) -> str:
@@ -57,10 +57,16 @@ def _window(window: TimeWindowSection) -> str:
 
 
 def _terms(terms: HybridSection) -> str:
-    beyond = f"{terms.memory_hour:g} a GB of GPU memory and hour, {terms.traffic_gb:g} a GB of traffic"
+    beyond = f"{_plain(terms.memory_hour)} a GB of GPU memory and hour, {_plain(terms.traffic_gb)} a GB of traffic"
     return f"tenant {terms.tenant}: {terms.free_tokens:,} tokens a month free, then {beyond}"
 
 
 def _budget(budget: MoneyBudgetSection, currency: str) -> str:
     shadow = ", only watched" if budget.mode is LimitMode.SHADOW else ""
-    return f"{budget.name}  {budget.amount:g} {currency} per {budget.per} for {scope_words(budget.scope)}{shadow}"
+    return f"{budget.name}  {_plain(budget.amount)} {currency} per {budget.per} for {scope_words(budget.scope)}{shadow}"
+
+
+def _plain(amount: float) -> str:
+    """Write an amount with its decimals, of which there are six at most, and never with an exponent."""
+    whole, _, decimals = f"{amount:,.6f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0')}".removesuffix(".")

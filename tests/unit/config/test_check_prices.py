@@ -281,7 +281,10 @@ def test_check_shows_prices_and_budgets(tmp_path: Path, capsys: pytest.CaptureFi
         "hybrid: [{tenant: acme, free_tokens: 1000, memory_hour: 0.02, traffic_gb: 0.1}]\n",
     )
     with file.open("a") as text:
-        text.write("budgets: [{name: day, amount: 5, per: day, mode: shadow, scope: {tenant: each}}, {name: all, amount: 100}]\n")
+        text.write(
+            "budgets: [{name: day, amount: 5, per: day, mode: shadow, scope: {tenant: each}}, {name: all, amount: 100}, "
+            "{name: small, amount: 0.00003}, {name: large, amount: 1_234_567.5}]\n"
+        )
     assert 0 == main(["check", "--config", str(file)])
     shown = capsys.readouterr().out
     for line in (
@@ -290,5 +293,7 @@ def test_check_shows_prices_and_budgets(tmp_path: Path, capsys: pytest.CaptureFi
         "tenant acme: 1,000 tokens a month free, then 0.02 a GB of GPU memory and hour, 0.1 a GB of traffic",
         "day  5 CNY per day for each tenant, only watched",
         "all  100 CNY per month for everybody together",
+        "small  0.00003 CNY per month for everybody together",
+        "large  1,234,567.5 CNY per month for everybody together",
     ):
         assert line in shown
