@@ -15,6 +15,7 @@ import msgspec
 
 from tidegate.analytics.asking import Value
 from tidegate.analytics.schema import ATTEMPTS, BODIES, REQUESTS, Column, Table
+from tidegate.domain.usage import Evidence
 from tidegate.wire.business_context import parse_business_context
 
 Row = dict[str, Value]
@@ -81,6 +82,8 @@ def _computed(record: Record, attempts: Sequence[Record]) -> Row:
         row |= {name: _seconds(last[name]) for name in ("queue_s", "prefill_s", "decode_s") if name in last}
     usage = record.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if isinstance(usage, dict) and "evidence" not in record and (usage.get("prompt_tokens") or tokens):
+        row["evidence"] = Evidence.ESTIMATED.value  # records leave out what is as it is without being said
     if ttft_s is not None and isinstance(tokens, int) and 1 < tokens <= _LARGEST:
         row["tpot_s"] = max(0.0, duration_s - ttft_s) / (tokens - 1)
     context = record.get("business_context")

@@ -13,6 +13,7 @@ from tidegate.analytics.rows import body_rows, instant, request_rows, timestamp
 from tidegate.analytics.schema import ATTEMPTS, BY_NAME, REQUESTS, TABLES, page
 from tidegate.domain.outcome import Outcome
 from tidegate.domain.record import AttemptRecord, RequestRecord
+from tidegate.domain.usage import Evidence, Usage
 
 NOW = 1_793_780_000.125
 PLACE = {"started_at": "2026-11-04 08:13:20.125", "source": "s", "offset": 7}
@@ -52,6 +53,15 @@ def test_the_attempt_that_answered_has_the_figures_of_the_record() -> None:
     ]
     [request] = made["requests"]
     assert ("b/1", 0.25, None, 2) == (request["replica"], request["queue_s"], request["decode_s"], request["attempts"])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "tokens", "expected"), [("estimated", 2, "estimated"), ("reported", 2, "reported"), ("estimated", 0, None)]
+)
+def test_tokens_always_have_their_evidence(evidence: str, tokens: int, expected: str | None) -> None:
+    """Records leave out a field that is as it is by default; where tokens were used, the column says it all the same."""
+    record = RequestRecord("r", NOW, "chat", Outcome.OK, 200, 1.5, usage=Usage(completion_tokens=tokens), evidence=Evidence(evidence))
+    assert expected == rows_of(json.loads(msgspec.json.encode(record)))["requests"][0].get("evidence")
 
 
 def test_what_a_worker_writes_finds_its_columns() -> None:
