@@ -243,6 +243,7 @@ TEXTS: Final = (
     ("it was given up, because the client had left or another answer was there", "被放弃，因为客户端已离开或已有另一个回答"),
     ("its replica was found dead", "发现其副本已失效"),
     ("no connection, or one that broke", "没有连接，或连接中断"),
+    ("its answer broke off", "它的应答中途断开"),
     ("in the model server's queue", "在模型服务器的队列中"),
     ("waiting for the model server, or on the way", "等待模型服务器，或在途中"),
     ("reading the prompt", "读提示词"),

@@ -103,7 +103,12 @@ def _attempt(attempt: Cells) -> str:
     if step:
         where = say("{where} ({how})", where=where, how=say(_STEPS.get(step, "{step}"), step=step))
     theirs = _text(attempt, "upstream_request_id")
-    told = say("{where}: {result} after {after}.", where=where, result=_result(result), after=_seconds(_figure(attempt, "duration_s")))
+    told = say(
+        "{where}: {result} after {after}.",
+        where=where,
+        result=_result(result, begun=attempt.get("first_token_s") is not None),
+        after=_seconds(_figure(attempt, "duration_s")),
+    )
     return joined(" ", (told, say("Their id: {theirs}.", theirs=theirs))) if theirs else told
 
 
@@ -115,7 +120,9 @@ _RESULTS: Final = {
 }
 
 
-def _result(result: str) -> str:
+def _result(result: str, *, begun: bool) -> str:
+    if result == "failed" and begun:
+        return say("its answer broke off")
     if result.startswith("timeout_"):
         clock = result.removeprefix("timeout_")
         return say("the clock timeouts.{clock}_s ran out", clock=clock)

@@ -34,6 +34,15 @@ def test_every_outcome_has_its_sentence() -> None:
     assert all(OUTCOMES[outcome].command for outcome in failures)
 
 
+@pytest.mark.parametrize(
+    ("first_token_s", "expected"),
+    [(None, "a/0: no connection, or one that broke after 2.0 s."), (0.5, "a/0: its answer broke off after 2.0 s.")],
+)
+def test_a_connection_that_broke_says_whether_the_answer_had_begun(first_token_s: float | None, expected: str) -> None:
+    """The one is looked for in the network, the other at the model server."""
+    assert (expected,) == told(change(attempts=(AttemptRecord(1, "a/0", "failed", duration_s=2.0, first_token_s=first_token_s),))).attempts
+
+
 def test_a_request_that_failed_over_is_told_in_order() -> None:
     """Each attempt, the pause between them, and the phases of the last as the model server says them."""
     first = AttemptRecord(1, "a/0", "timeout_first_token", model="m", began_s=0.1, duration_s=0.5)
