@@ -13,11 +13,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.conformance.cases import cases
-from tidegate.conformance.observe import Target
+from tidegate.conformance.cases import Case, cases
+from tidegate.conformance.observe import End, Target, ask
 from tidegate.conformance.run import Result, Settings, is_left_out, run_cases
 from tidegate.errors import ConfigurationError
 from tidegate.node.exits import Exit
+
+_KEY_WORKS_WITHIN_S = 2.0
+"""A gateway may take a moment to learn of a key that was made just now; ours a second."""
+_ASK_AGAIN_S = 0.2
+_REFUSED = (401, 403)
 
 
 def conformance(url: str, key: str, *, model: str, mock_url: str | None, patience_s: float, only: tuple[str, ...], as_json: bool) -> int:
@@ -34,7 +39,7 @@ def conformance(url: str, key: str, *, model: str, mock_url: str | None, patienc
         names = ", ".join(case.name for case in left_out)
         raise ConfigurationError(f"Nothing to run: only the scripted upstream can judge {names}. Name it with --mock-url.")
     settings = Settings(Target(url.rstrip("/"), key), model, mock_url, patience_s, secrets.token_hex(4))
-    results = asyncio.run(run_cases(chosen, settings, told=_dot))
+    results = asyncio.run(_run(chosen, settings))
     sys.stderr.write("\n")
     if left_out:
         sys.stderr.write(f"{len(left_out)} cases were left out: they need --mock-url (who left, only the upstream can tell).\n")
@@ -45,6 +50,30 @@ def conformance(url: str, key: str, *, model: str, mock_url: str | None, patienc
     else:
         _print(results)
     return Exit.FAILED if any(result.complaint for result in results) else Exit.OK
+
+
+async def _run(chosen: list[Case], settings: Settings) -> list[Result]:
+    await _reach(settings)
+    return await run_cases(chosen, settings, told=_dot)
+
+
+async def _reach(settings: Settings) -> None:
+    """Refuse to run hundreds of cases against nothing, or with a key that does not work: all would fail alike."""
+    loop, url = asyncio.get_running_loop(), settings.target.base_url
+    until = loop.time() + _KEY_WORKS_WITHIN_S
+    while True:
+        seen = await ask(settings.target, "/chat/completions", b"{}", deadline_s=settings.patience_s)
+        if seen.end is not End.CLEAN:
+            raise ConfigurationError(
+                f"{url} gives no answer ({seen.end}). Start the gateway under test, or name another address with --url."
+            )
+        if seen.status not in _REFUSED:
+            return
+        if loop.time() > until:
+            raise ConfigurationError(
+                f"{url} refuses the key (status {seen.status}). Make one there, at a Tidegate with `tidegate keys create`, for --key."
+            )
+        await asyncio.sleep(_ASK_AGAIN_S)
 
 
 def list_cases() -> int:

@@ -87,3 +87,21 @@ def test_a_scripted_upstream_that_cannot_be_asked_is_a_complaint(answers: bool, 
     assert complaints["comments", "chat stream"] is None
     for way in ("chat stream", "completion stream"):
         assert f"at {url} " in complaints[LEAVING, way]
+
+
+def test_a_gateway_that_is_not_there_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """And not as hundreds of cases that failed."""
+    url = f"http://127.0.0.1:{closed_port()}/v1"
+    assert main(["conformance", "--url", url, "--key", "k"]) == 2
+    said = capsys.readouterr()
+    assert f"{url} gives no answer" in said.err
+    assert said.out == ""
+
+
+def test_a_key_that_does_not_work_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is asked again for a while, since the key may have been made just now."""
+    monkeypatch.setattr("tidegate.cli.conformance._KEY_WORKS_WITHIN_S", 0.3)
+    with ThreadedUpstream(api_key="sesame") as upstream:
+        assert main(["conformance", "--url", upstream.base_url, "--key", "wrong"]) == 2
+        assert len(upstream.requests) > 1
+    assert f"{upstream.base_url} refuses the key (status 401)" in capsys.readouterr().err
