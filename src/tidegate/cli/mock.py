@@ -17,6 +17,7 @@ from tidegate.node.exits import Exit
 
 _MOST_FILE_BYTES = 16 * 1024 * 1024
 """A thousand scripts with long texts are a tenth of it."""
+_LAST_PORT = 65_535
 _KEEP_REQUESTS = 2_000
 """Shown by `/mock/requests`, bodies included: what a person looks at, and little for the collector to walk in a load test."""
 
@@ -33,6 +34,8 @@ def mock(
     open_control: bool = False,
 ) -> int:
     """Serve until SIGINT or SIGTERM."""
+    if not 0 <= port <= _LAST_PORT:
+        raise ConfigurationError(f"There is no port {port}. Choose one up to {_LAST_PORT} with --port, or 0 for a free one.")
     settings = _settings(script)
     if models:
         settings = msgspec.structs.replace(settings, models=models)

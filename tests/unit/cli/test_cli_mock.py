@@ -81,6 +81,13 @@ def test_a_wrong_script_is_explained_and_nothing_starts(tmp_path: Path, capsys: 
     assert f'{script}:3:5: no such fault: "stal@3" in scripts.a.fault (did you mean "stall"?)' in told
 
 
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_refused(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is opened."""
+    assert main(["mock", "--port", str(port)]) == 2
+    assert f"There is no port {port}. Choose one up to 65535" in capsys.readouterr().err
+
+
 def test_a_script_that_is_not_there_and_a_port_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both say what to do, with exit status 2."""
     assert main(["mock", "--script", str(tmp_path / "none.yaml")]) == 2
