@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnusedCliTokensError
 
 from tidegate import __version__
 from tidegate.adapters.records.lines import LogFormat
@@ -56,6 +56,7 @@ def build_app() -> App:
         help_epilogue=_EXIT_CODES,
         help_format="markdown",
         version=__version__,
+        error_formatter=_wrong_words,
     )
     app["--help"].group = app["--version"].group = Group("Other", sort_key=9)
     for command in (up, serve, check, explain, query, usage, invoice, reconcile, conformance, mock, credit, version):
@@ -74,6 +75,17 @@ def build_app() -> App:
     app.command(build_doctor())
     app.command(build_bench())
     return app
+
+
+def _wrong_words(error: CycloptsError) -> object:
+    """Say what is wrong with a command line, in a frame; cyclopts' own words, but where those speak of its insides."""
+    if not isinstance(error, UnusedCliTokensError):
+        return CycloptsPanel(error)
+    command = " ".join(("tidegate", *(error.command_chain or ())))
+    words = " ".join(error.unused_tokens or ())
+    return CycloptsPanel(
+        f'"{words}" stands where `{command}` takes nothing more. Write it after its option: `{command} --help` lists them.'
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -64,6 +64,16 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     assert main(arguments) == 2
 
 
+@pytest.mark.parametrize("arguments", [["check", "tidegate.yaml"], ["doctor", "jitter"], ["keys", "list", "acme"]])
+def test_a_word_without_its_option_is_told(arguments: list[str], capsys: Capture) -> None:
+    """The word, the command that has no place for it, and where its options are listed."""
+    assert main(arguments) == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    command = " ".join(("tidegate", *arguments[:-1]))
+    assert f'"{arguments[-1]}" stands where `{command}` takes nothing more' in said
+    assert f"`{command} --help` lists them" in said
+
+
 def test_serve_without_a_file_says_what_to_do(capsys: Capture) -> None:
     """Production is not started by accident with defaults."""
     assert main(["serve"]) == 2
