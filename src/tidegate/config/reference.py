@@ -9,6 +9,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterator
+from inspect import cleandoc
 
 from msgspec import NODEFAULT, Struct, inspect
 
@@ -58,7 +59,7 @@ def _sections(name: str, kind: inspect.StructType) -> Iterator[tuple[str, inspec
 
 
 def _section(name: str, kind: inspect.StructType, *, fields_only: bool) -> str:
-    introduction = "" if fields_only else f"{kind.cls.__doc__}\n\n"
+    introduction = "" if fields_only else f"{cleandoc(kind.cls.__doc__ or '')}\n\n"
     heading = "Top level" if fields_only else f"`{name}`"
     rows = "".join(_row(field) for field in kind.fields)
     return f"## {heading}\n\n{introduction}| key | takes | default | meaning |\n|---|---|---|---|\n{rows}\n"

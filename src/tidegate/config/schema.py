@@ -84,7 +84,8 @@ class DialectName(StrEnum):
 class TimeoutsSection(Section, frozen=True, kw_only=True):
     """The five clocks of one attempt; each but `stall_s` runs from its start until what it waits for has come.
 
-    An answer that does not stream has only two, `connect_s` and `total_s`."""
+    An answer that does not stream has only two, `connect_s` and `total_s`.
+    """
 
     connect_s: Annotated[Positive, Meta(description="Until a connection is open, TLS included.")] = 5.0
     first_byte_s: Annotated[Positive, Meta(description="Until a stream's status line.")] = 30.0
