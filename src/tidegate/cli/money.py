@@ -217,7 +217,9 @@ def _text_of(path: Path) -> str:
         with path.open("rb") as file:
             raw = file.read(_MAX_EXPORT_BYTES + 1)
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}.") from error
+        raise ConfigurationError(
+            f"The export {path} cannot be read: {error.strerror or error}. Name the CSV file that the provider gave you."
+        ) from error
     if len(raw) > _MAX_EXPORT_BYTES:
         raise ConfigurationError(f"{path} is larger than {_MAX_EXPORT_BYTES:,} bytes; export a shorter span, or days instead of calls.")
     try:

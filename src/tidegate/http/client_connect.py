@@ -133,7 +133,7 @@ class Dialer:
             )
         return CallFailure(
             CallFailureKind.DNS,
-            f"the host name {host} cannot be resolved ({addresses.reason}); check base_url for a typo, and this machine's DNS",
+            f"the host name {host} cannot be resolved ({addresses.reason}); check the address for a typo, and this machine's DNS",
         )
 
     def _opening(self) -> Opening | TunnelOpening:

@@ -173,7 +173,7 @@ class JwksUrl:
         except OSError as error:
             self._trouble.began(f"it cannot be reached ({error}); check that this machine reaches it.")
         except TidegateError as error:
-            self._trouble.began(error.message)
+            self._trouble.began(f"{error.message.rstrip('.')}.")
         else:
             self._loaded_at = now
             self._trouble.ended()

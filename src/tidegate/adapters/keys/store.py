@@ -335,4 +335,7 @@ def _check_numbers(limits: Limits, *, expires_at: float | None, now: float) -> N
         if ceiling is not None and not 1 <= ceiling < 2**63:
             raise InvalidParameter(f"The key's `{field}` must be at least 1, or left out for the tier's; it is {ceiling}.", param=field)
     if expires_at is not None and not now < expires_at < float("inf"):
-        raise InvalidParameter("The key's `expires_at` must lie in the future, in seconds since the epoch.", param="expires_at")
+        raise InvalidParameter(
+            "The key's end (`expires_at`) must lie in the future: give it a time above 0, or leave it out and it never ends.",
+            param="expires_at",
+        )
