@@ -97,9 +97,15 @@ class ContextLengthExceeded(ClientError):
 
 
 class Unauthenticated(ClientError):
+    """`why` is for operators: it stands in the record and the log. The client is told the same whatever it was."""
+
     status = 401
     code = "invalid_api_key"
     type = "authentication_error"
+
+    def __init__(self, message: str, *, why: str | None = None) -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class Forbidden(ClientError):

@@ -136,7 +136,7 @@ ADVICE: Mapping[type[errors.TidegateError], str] = MappingProxyType(
         errors.ContextLengthExceeded: "Shorten the prompt or use a model with a longer context; `POST /tokenize` counts before you send.",
         errors.Unauthenticated: "Send `Authorization: Bearer <key>`. Make a key with `tidegate keys create`; a revoked or expired one "
         "does not come back. "
-        "All causes look the same on purpose.",
+        "All causes look the same to the client, on purpose. For the operator: the log line with the request id says which it was.",
         errors.Forbidden: "Use a key that may use this model or operation, or let an operator widen this one.",
         errors.PathNotFound: "Set `base_url` to the address that ends in `/v1`, without an endpoint after it.",
         errors.ModelNotFound: "Choose a name from `GET /v1/models`, or add a route for this one and reload.",

@@ -66,11 +66,12 @@ TEXTS: Final = (
     (
         (
             "Send `Authorization: Bearer <key>`. Make a key with `tidegate keys create`; a revoked or expired one does not come "
-            "back. All causes look the same on purpose."
+            "back. All causes look the same to the client, on purpose. For the operator: the log line with the request id says which "
+            "it was."
         ),
         (
-            "发送 `Authorization: Bearer <key>`。用 `tidegate keys create` 创建密钥；吊销或过期的密钥不会恢复。所有原因看起来都一"
-            "样，这是有意的。"
+            "发送 `Authorization: Bearer <key>`。用 `tidegate keys create` 创建密钥；吊销或过期的密钥不会恢复。对客户端而言，所有原因"
+            "看起来都一样，这是有意的。运维者：日志中该请求 id 的那一行会说明是哪一种。"
         ),
     ),
     (

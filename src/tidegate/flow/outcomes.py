@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.domain.outcome import FinishReason, Outcome
 from tidegate.domain.request import ParsedRequest
 from tidegate.domain.upstream import UpstreamFailure
-from tidegate.errors import BudgetExceeded, ContextLengthExceeded, TidegateError, UpstreamRejected
+from tidegate.errors import BudgetExceeded, ContextLengthExceeded, TidegateError, Unauthenticated, UpstreamRejected
 from tidegate.flow.facts import CallResult
 from tidegate.flow.faults import words_for_operators
 
@@ -58,4 +58,7 @@ def cause_of(error: TidegateError | None, result: CallResult | None, request: Pa
     if result is not None and result.denied is not None and error is None:
         denied = result.denied
         return f"the limit {denied.rule} had {denied.remaining} of {denied.requested} more {denied.resource} for a stream"[:_LONGEST_CAUSE]
-    return error.message[:_LONGEST_CAUSE] if error is not None else None
+    if error is None:
+        return None
+    why = error.why if isinstance(error, Unauthenticated) else None
+    return (why or error.message)[:_LONGEST_CAUSE]

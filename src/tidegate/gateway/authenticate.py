@@ -5,7 +5,8 @@ Invariants:
   (`http.head_memory` keeps up to 512 heads of 2 KB as they came, credentials included, in memory only; what it remembers is how a head
   reads and not who may come in, so a revoked key is refused all the same.)
 * A fresh set of keys replaces every answer that came from the one before, so a revoked key stops at the next request.
-* Whatever is wrong, the client gets the same 401, which neither says what it was nor repeats the credential.
+* Whatever is wrong, the client gets the same 401, which neither says what it was nor repeats the credential. Its `why`, which does say
+  what it was, is for the record and the log; it holds no more of a credential than a key's public id.
 * Refusals have a small cache of their own, so that a flood of bad tokens cannot push good ones out.
 
 Two clocks: the caller's `now` is monotonic and decides how long an answer is kept; expiry is wall time and is looked at when an answer is
@@ -33,6 +34,10 @@ KEY_CAPACITY: Final = 100_000  # only good keys get in: one entry of about 0.3 K
 TOKEN_CAPACITY: Final = 50_000  # about 0.6 KB each, so 30 MB at worst; tokens live here for 300 s, beyond it they are verified again
 REFUSED_CAPACITY: Final = 4_096  # anyone can fill this one: about 0.2 KB each, so under 1 MB
 
+_NONE_CAME: Final = "no key came: no `Authorization: Bearer …` and no `x-api-key`, or two that differ"
+_TOO_LONG: Final = "what came is longer than any key or token"
+_NO_ISSUER: Final = "what came is no key of this gateway (they begin with tg-), and no token issuer is configured (`jwt`)"
+_NO_KEY_SET: Final = "the key set of the token's issuer could not be had (`key_set.became_unavailable` in the log)"
 _API_KEY_PREFIX: Final = "tg-"
 _USUAL_BEARER: Final = b"Bearer "
 _BEARER: Final = re.compile(rb"bearer[ \t]+([\x21-\x7e]+)[ \t]*", re.IGNORECASE)
@@ -55,6 +60,9 @@ class KeyBook(Protocol):
     def match(self, token: str, *, wall_now: float) -> KeyMatch | None:
         """Give the match of a good key; None for any other text."""
 
+    def why_not(self, token: str, *, wall_now: float) -> str:
+        """Say why a text has no match, for operators; nothing of a secret."""
+
 
 class TokenVerdict(Protocol):
     """`principal` is None for a refusal; `lasting` when waiting cannot turn it good."""
@@ -65,6 +73,9 @@ class TokenVerdict(Protocol):
     def expires_at(self) -> float | None: ...
     @property
     def lasting(self) -> bool: ...
+    @property
+    def why(self) -> str:
+        """Why it is refused, for operators."""
 
 
 class TokenVerifier(Protocol):
@@ -108,6 +119,13 @@ class _Answer(msgspec.Struct, frozen=True):
     """What is remembered of a good credential; `until` is an instant of the monotonic clock."""
 
     principal: Principal
+    until: float
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """What is remembered of a bad one."""
+
+    why: str
     until: float
 
 
@@ -165,7 +183,7 @@ class CachedAuthenticator:
         self._limits = limits or LimitsResolver()
         self._good_keys: _Recent[_Answer] = _Recent(key_capacity)
         self._good_tokens: _Recent[_Answer] = _Recent(token_capacity)
-        self._bad: _Recent[float] = _Recent(refused_capacity)
+        self._bad: _Recent[_Refusal] = _Recent(refused_capacity)
         self._hits = self._misses = self._refused = 0
 
     def adopt_keys(self, keys: KeyBook) -> None:
@@ -178,17 +196,17 @@ class CachedAuthenticator:
         """Answer from memory; None when the key of a token must be fetched first (`verify`)."""
         token = credential.reveal()
         if not 0 < len(token) <= MAX_CREDENTIAL_CHARACTERS:
-            return self._refuse()
+            return self._refuse(_TOO_LONG if token else _NONE_CAME)
         digest = credential.digest()
         good = self._good_keys if token.startswith(_API_KEY_PREFIX) else self._good_tokens
         answer = good.get(digest)
         if answer is not None and now < answer.until:
             self._hits += 1
             return answer.principal
-        refused_until = self._bad.get(digest)
-        if refused_until is not None and now < refused_until:
+        refusal = self._bad.get(digest)
+        if refusal is not None and now < refusal.until:
             self._hits += 1
-            return self._refuse()
+            return self._refuse(refusal.why)
         self._misses += 1
         return self._judge_key(token, digest, now) if good is self._good_keys else self._judge_token(token, digest, now)
 
@@ -198,7 +216,7 @@ class CachedAuthenticator:
         if answer is None and self._tokens is not None:
             await self._tokens.obtain_key(credential.reveal(), now=now)
             answer = self.known(credential, now=now)
-        return answer if answer is not None else self._refuse()
+        return answer if answer is not None else self._refuse(_NO_KEY_SET)
 
     def statistics(self) -> AuthenticatorStatistics:
         return AuthenticatorStatistics(
@@ -217,18 +235,18 @@ class CachedAuthenticator:
         wall_now = self._wall_clock()
         match = self._keys.match(token, wall_now=wall_now)
         if match is None:
-            return self._refuse_for_a_while(digest, now)
+            return self._refuse_for_a_while(digest, now, self._keys.why_not(token, wall_now=wall_now))
         return self._accept(self._good_keys, digest, match.principal, now=now, lasts_s=_rest(match.expires_at, wall_now))
 
     def _judge_token(self, token: str, digest: bytes, now: float) -> Principal | TidegateError | None:
         if self._tokens is None:
-            return self._refuse_for_a_while(digest, now)
+            return self._refuse_for_a_while(digest, now, _NO_ISSUER)
         wall_now = self._wall_clock()
         verdict = self._tokens.check(token, now=now, wall_now=wall_now)
         if verdict is None:
             return None
         if verdict.principal is None:
-            return self._refuse_for_a_while(digest, now) if verdict.lasting else self._refuse()
+            return self._refuse_for_a_while(digest, now, verdict.why) if verdict.lasting else self._refuse(verdict.why)
         lasts_s = min(_rest(verdict.expires_at, wall_now), RECHECK_S)
         return self._accept(self._good_tokens, digest, verdict.principal, now=now, lasts_s=lasts_s)
 
@@ -237,15 +255,16 @@ class CachedAuthenticator:
         good.put(digest, _Answer(principal=completed, until=now + lasts_s))
         return completed
 
-    def _refuse_for_a_while(self, digest: bytes, now: float) -> TidegateError:
-        self._bad.put(digest, now + REFUSED_S)
-        return self._refuse()
+    def _refuse_for_a_while(self, digest: bytes, now: float, why: str) -> TidegateError:
+        self._bad.put(digest, _Refusal(why, now + REFUSED_S))
+        return self._refuse(why)
 
-    def _refuse(self) -> TidegateError:
+    def _refuse(self, why: str) -> TidegateError:
         self._refused += 1
         return Unauthenticated(
             "The API key or token is missing, unknown, revoked or expired; send `Authorization: Bearer <key>` with a key that works"
-            " (whoever runs this gateway sees them with `tidegate keys list` and makes one with `tidegate keys create`)."
+            " (whoever runs this gateway sees them with `tidegate keys list` and makes one with `tidegate keys create`).",
+            why=why,
         )
 
 

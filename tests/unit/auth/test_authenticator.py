@@ -13,7 +13,14 @@ from tidegate.adapters.keys.store import CreatedKey, KeyStore
 from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.units import Headers, KeyId, Secret, TenantId, UserId
 from tidegate.errors import TidegateError, Unauthenticated
-from tidegate.gateway.authenticate import RECHECK_S, REFUSED_S, CachedAuthenticator, LimitsResolver, extract_credential
+from tidegate.gateway.authenticate import (
+    MAX_CREDENTIAL_CHARACTERS,
+    RECHECK_S,
+    REFUSED_S,
+    CachedAuthenticator,
+    LimitsResolver,
+    extract_credential,
+)
 from tidegate.testing.manual_clock import ManualClock
 
 CANARY = "canary5ecret"
@@ -26,6 +33,7 @@ class ScriptedVerdict:
         self.principal = Principal(key_id=KeyId(f"jwt:x:{user}"), tenant=TenantId("t"), user=UserId(user)) if user is not None else None
         self.expires_at = expires_at
         self.lasting = lasting
+        self.why = "the token has expired"
 
 
 class ScriptedVerifier:
@@ -98,6 +106,43 @@ def test_a_key_is_answered_from_the_cache_the_second_time(store: KeyStore, clock
     assert [user_of(authenticator.known(created.token, now=clock.now)) for _ in range(3)] == ["ann", "ann", "ann"]
     statistics = authenticator.statistics()
     assert (statistics.misses, statistics.hits, statistics.cached_keys) == (1, 2, 1)
+
+
+def test_operators_are_told_why_and_clients_are_not(store: KeyStore, clock: ManualClock) -> None:
+    """From memory too; the message is the same for all, and no reason holds a secret."""
+    ended, revoked, rotated, good = (make_key(store, clock, user=name, lasts_s=1.0 if name == "a" else None) for name in "abcd")
+    store.revoke(revoked.key_id, clock.wall)
+    store.rotate(rotated.key_id, clock.wall, grace_s=0.0)
+    clock.advance(1.0)
+    token = good.token.reveal()
+    expected = {
+        ended.token.reveal(): f"key {ended.key_id} has expired",
+        revoked.token.reveal(): f"key {revoked.key_id} is revoked",
+        rotated.token.reveal(): f"key {rotated.key_id} is not the one that came: it was rotated, or the rest of it is wrong",
+        token[:-1]: "what came begins like a key and is none: cut off, or mistyped",
+        "a.b.c": "the token has expired",
+        "": "no key came: no `Authorization: Bearer …` and no `x-api-key`, or two that differ",
+        "x" * (MAX_CREDENTIAL_CHARACTERS + 1): "what came is longer than any key or token",
+    }
+    authenticator = make_authenticator(store, clock, tokens=ScriptedVerifier({}))
+    for _ in range(2):
+        answers = [authenticator.known(Secret(each), now=clock.now) for each in expected]
+        assert list(expected.values()) == [answer.why for answer in answers if isinstance(answer, Unauthenticated)]
+    assert len({str(answer) for answer in answers}) == 1
+    assert all(secret.rpartition("-")[2] not in why for secret, why in expected.items() if len(secret) > 20)
+
+
+def test_a_key_of_another_gateway_and_of_another_kind_are_told_apart(store: KeyStore, clock: ManualClock) -> None:
+    """The one is in another state directory, the other at another provider."""
+    authenticator = make_authenticator(store, clock)
+    foreign = make_key(store, clock)
+    for text, why in (
+        (foreign.token.reveal(), f"no key here has the id {foreign.key_id}"),
+        ("sk-1234", "what came is no key of this gateway"),
+    ):
+        answer = authenticator.known(Secret(text), now=clock.now)
+        assert isinstance(answer, Unauthenticated)
+        assert (answer.why or "").startswith(why)
 
 
 def test_a_revoked_key_stops_at_the_next_request(store: KeyStore, clock: ManualClock) -> None:

@@ -35,6 +35,9 @@ class NoKeys:
 
     def match(self, token: str, *, wall_now: float) -> KeyMatch | None: ...
 
+    def why_not(self, token: str, *, wall_now: float) -> str:  # noqa: ARG002  as the protocol has them
+        return "there are none"
+
 
 class SigningKey:
     def __init__(self, name: str) -> None:

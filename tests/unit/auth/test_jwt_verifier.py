@@ -80,6 +80,7 @@ def judge(verifier: JwtVerifier, token: str, *, wall_now: float = WALL_NOW) -> P
     assert verdict is not None
     assert (verdict.principal is None) != (verdict.refusal is None)
     assert (verdict.expires_at is None) == (verdict.principal is None)
+    assert bool(verdict.why) == (verdict.refusal is not None)
     return verdict.principal or verdict.refusal or Refusal.MALFORMED
 
 

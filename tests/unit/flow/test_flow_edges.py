@@ -14,14 +14,14 @@ from tidegate.domain.principal import Limits, Principal
 from tidegate.domain.request import Operation, ParsedRequest
 from tidegate.domain.units import KeyId, ModelName, ReplicaId, Secret, TenantId, UpstreamName, UserId
 from tidegate.domain.upstream import FailureScope, Replica, Route, Target, UpstreamFailure
-from tidegate.errors import InternalError, InvalidJson, RateLimited
+from tidegate.errors import Forbidden, InternalError, InvalidJson, RateLimited, TidegateError, Unauthenticated
 from tidegate.flow.actions import Answer, Finish, Relay, SendError
 from tidegate.flow.call_flow import CallFlow
 from tidegate.flow.events import AttemptCompleted, AttemptFailed, Authenticated, BodyReceived, BodyRefused, DriverFailed, OutputStarted
 from tidegate.flow.facts import Phase, Policies, RequestFacts
 from tidegate.flow.faults import answer_too_large, not_a_stream, stream_never_began, unavailable
 from tidegate.flow.lease_waits import LeaseWaits
-from tidegate.flow.outcomes import outcome_of_refusal
+from tidegate.flow.outcomes import cause_of, outcome_of_refusal
 from tidegate.flow.refusals import limit_refusal, model_unknown, no_replica
 from tidegate.flow.request_flow import RequestFlow
 from tidegate.flow.succession import Succession
@@ -300,6 +300,19 @@ def test_a_shortened_answer_of_a_fallback_model_is_still_marked() -> None:
     call.begin(now=0.0)
     call._rung = Rung.SHORTER
     assert call.degraded == "L1; reason=shortened; confidence=low"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (Unauthenticated("No.", why="key x is revoked"), "key x is revoked"),
+        (Unauthenticated("No."), "No."),
+        (Forbidden("Not this."), "Not this."),
+    ],
+)
+def test_the_cause_of_a_refusal_is_what_operators_are_told(error: TidegateError, cause: str) -> None:
+    """Where that is more than what the client is told."""
+    assert cause == cause_of(error, None, None)
 
 
 def test_a_refusal_has_the_outcome_of_its_status() -> None:

@@ -37,7 +37,7 @@ _ALGORITHMS: Final = {algorithm.value: algorithm for algorithm in Algorithm}
 
 
 class Refusal(StrEnum):
-    """Why a token was refused: for counters and the debug log, never for the client."""
+    """Why a token was refused: for counters, records and the log, never for the client."""
 
     TOO_LONG = "too_long"
     MALFORMED = "malformed"
@@ -50,6 +50,26 @@ class Refusal(StrEnum):
     EXPIRED = "expired"
     NOT_YET_VALID = "not_yet_valid"
     CLAIMS = "claims"
+
+    @property
+    def words(self) -> str:
+        """The same for operators."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Refusal.TOO_LONG: "the token is too long",
+    Refusal.MALFORMED: "what came is neither a key of this gateway nor a token (JWT)",
+    Refusal.ALGORITHM: "the token is signed by an algorithm that is not among its issuer's `algorithms`",
+    Refusal.HEADER_FIELD: "the token's header has a field that is not understood",
+    Refusal.ISSUER: "the token's `iss` is no issuer of the configuration",
+    Refusal.AUDIENCE: "the token's `aud` is not the configured `audience`",
+    Refusal.UNKNOWN_KEY: "its issuer's key set has no key for the token, or was never had (`key_set.became_unavailable` in the log)",
+    Refusal.SIGNATURE: "the token's signature is wrong: another key or secret made it",
+    Refusal.EXPIRED: "the token has expired",
+    Refusal.NOT_YET_VALID: "the token is not valid yet: its `nbf` or `iat` lies ahead of this machine's clock",
+    Refusal.CLAIMS: "the token lacks its `exp`, its tenant or its user, or one of them cannot be used",
+}
 
 
 class ParsedToken(msgspec.Struct, frozen=True):

@@ -45,6 +45,10 @@ class TokenVerdict(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
     lasting: bool = True
 
+    @property
+    def why(self) -> str:
+        return self.refusal.words if self.refusal is not None else ""
+
 
 class JwtStatistics(msgspec.Struct, frozen=True):
     accepted: int

@@ -65,6 +65,20 @@ class KeySnapshot(Mapping[KeyId, KeyEntry]):
                 return KeyMatch(principal=entry.principal, expires_at=_earlier(entry.expires_at, secret.valid_until))
         return None
 
+    def why_not(self, token: str, *, wall_now: float) -> str:
+        """Say for operators why `match` gives None; of the token only its public id is told."""
+        key_id = key_id_of(token)
+        if key_id is None:
+            return "what came begins like a key and is none: cut off, or mistyped"
+        entry = self._entries.get(key_id)
+        if entry is None:
+            return f"no key here has the id {key_id}: it is another gateway's, or another state directory's"
+        if entry.revoked:
+            return f"key {key_id} is revoked"
+        if not _lasts(entry.expires_at, wall_now):
+            return f"key {key_id} has expired"
+        return f"key {key_id} is not the one that came: it was rotated, or the rest of it is wrong"
+
     def __getitem__(self, key_id: KeyId) -> KeyEntry:
         return self._entries[key_id]
 
