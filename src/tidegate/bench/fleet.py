@@ -181,7 +181,9 @@ class Client:
 
     async def start(self) -> None:
         pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", CLIENT_MODULE, stdin=pipe, stdout=pipe, stderr=pipe)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", CLIENT_MODULE, stdin=pipe, stdout=pipe, stderr=pipe
+        )
         self._reading = asyncio.ensure_future(self._keep_stderr(self._process))
 
     def say(self, message: ToClient) -> None:

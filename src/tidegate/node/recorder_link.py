@@ -19,7 +19,7 @@ from tidegate.errors import StoreError
 from tidegate.node.companion import Companion
 from tidegate.node.recorder_settings import keeps_tables, recorder_environment
 
-RECORDER_COMMAND: Final = (sys.executable, "-m", "tidegate.node.recorder")
+RECORDER_COMMAND: Final = (sys.executable, "-P", "-m", "tidegate.node.recorder")
 REFRESH_S: Final = 2.0
 """Age of its figures at most, while it answers."""
 

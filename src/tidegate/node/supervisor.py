@@ -76,8 +76,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     keys_file: str
     """Name of the key database in the state directory."""
     worker_command: Sequence[str] = WORKER_COMMAND
-    counting_command: Sequence[str] = (sys.executable, "-m", "tidegate.adapters.counting.process")
-    ledger_command: Sequence[str] = (sys.executable, "-m", "tidegate.node.ledger")
+    counting_command: Sequence[str] = (sys.executable, "-P", "-m", "tidegate.adapters.counting.process")
+    ledger_command: Sequence[str] = (sys.executable, "-P", "-m", "tidegate.node.ledger")
     recorder_command: Sequence[str] = RECORDER_COMMAND
 
 

@@ -27,7 +27,7 @@ COMMIT_S = 5.0
 RUNNING = "gateway.requests_running"
 """The level that tells how many requests a worker has under way."""
 
-WORKER_COMMAND = (sys.executable, "-m", "tidegate.node.worker")
+WORKER_COMMAND = (sys.executable, "-P", "-m", "tidegate.node.worker")
 
 _Answer = control.StatisticsReport | control.LimitsReport | control.ReloadPrepared | control.ReloadRefused | control.ReloadCommitted
 

@@ -10,7 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,13 +20,16 @@ from hypothesis import strategies as st
 
 from tidegate.adapters.records.lines import LogFormat, masked
 from tidegate.adapters.records.sink import LogSink
+from tidegate.config.schema import Configuration
 from tidegate.errors import ConfigurationError
 from tidegate.node.log import LoggedLines
 from tidegate.node.restarts import RestartPolicy, Restarts
 from tidegate.node.sockets import Address, close_all, open_shared, open_single, port_of
 from tidegate.node.state_directory import Endpoints, held, make_private, write_endpoints
+from tidegate.node.supervisor import NodeOptions
 
 LOCAL = Address("127.0.0.1", 0, "server")
+COMMANDS = NodeOptions(load=Configuration, version="0", started_at=0.0, keys_file="keys.sqlite")
 
 # ── addresses ─────────────────────────────────────────────────────────────────
 
@@ -185,6 +188,16 @@ def test_an_exception_is_one_masked_line() -> None:
 
 
 # ── imports ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "command", [COMMANDS.worker_command, COMMANDS.counting_command, COMMANDS.ledger_command, COMMANDS.recorder_command]
+)
+def test_files_of_the_working_directory_are_no_modules_of_ours(command: Sequence[str], tmp_path: Path) -> None:
+    """A gateway starts wherever its configuration lies; a `msgspec.py` there, or a `jwt.py`, must not be taken for the package."""
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('taken from the working directory')\n")
+    result = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_worker_imports_little() -> None:

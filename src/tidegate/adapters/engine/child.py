@@ -31,6 +31,7 @@ class EngineChild:
     async def spawn(cls, settings: EngineSettings, api_key: Secret) -> EngineChild:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             "tidegate.adapters.engine.process",
             stdin=asyncio.subprocess.PIPE,
