@@ -83,7 +83,7 @@ TEXTS: Final = (
     ),
     (
         "The client takes a chunk for a token or a word, and joins chunks with spaces or trims them.",
-        "客户端把一块当作一个词元或一个单词，拼接时加了空格或去掉了空白。",
+        "客户端把一块当作一个 token 或一个单词，拼接时加了空格或去掉了空白。",
     ),
     (
         "Join the contents of all chunks with nothing between; a word may come in several.",
@@ -102,7 +102,7 @@ TEXTS: Final = (
             "passages. A rule with min_prompt_tokens can send long prompts to a model made for them."
         ),
         (
-            "先说问题，再给重要的段落（不超过 32,000 个词元），背景放最后；少送一些段落。带 min_prompt_tokens 的规则可以把长提示"
+            "先说问题，再给重要的段落（不超过 32,000 个 token），背景放最后；少送一些段落。带 min_prompt_tokens 的规则可以把长提示"
             "词送到专用的模型。"
         ),
     ),
@@ -115,7 +115,7 @@ TEXTS: Final = (
         "vLLM：调高 --max-model-len；在客户端发送前先计数（/tokenize），并按章节切分。",
     ),
     ("Memory runs out when requests come in batches.", "批量请求时显存或内存用尽。"),
-    ("The KV cache is full: batches hold more tokens than it has room for.", "KV 缓存已满：批次中的词元超过了容量。"),
+    ("The KV cache is full: batches hold more tokens than it has room for.", "KV 缓存已满：批次中的 token 超过了容量。"),
     (
         (
             "vLLM: lower --max-num-seqs, --max-num-batched-tokens or --max-model-len, or set --kv-cache-dtype fp8; here: "
@@ -155,7 +155,7 @@ TEXTS: Final = (
             "doctor --ask` sends such a one. Raise timeouts.first_token_s if it is given up before."
         ),
         (
-            "启动之后先发送一个只要一个词元的请求，然后才视为就绪（Kubernetes：startupProbe）；`tidegate doctor --ask` 会发送这样"
+            "启动之后先发送一个只要一个 token 的请求，然后才视为就绪（Kubernetes：startupProbe）；`tidegate doctor --ask` 会发送这样"
             "的请求。如果在此之前就被放弃，调高 timeouts.first_token_s。"
         ),
     ),
@@ -194,7 +194,7 @@ TEXTS: Final = (
     ),
     (
         "Requests hold far more tokens than they use, because of a high max_tokens.",
-        "由于 max_tokens 很高，请求占用的词元远多于实际使用。",
+        "由于 max_tokens 很高，请求占用的 token 远多于实际使用。",
     ),
     ("Set reserve.method: learned, and lower max_tokens in clients.", "设置 reserve.method: learned，并在客户端调低 max_tokens。"),
     (
@@ -219,7 +219,7 @@ TEXTS: Final = (
         "Strip what is not text, shorten the history; a route's budget stops the worst.",
         "去掉不是文本的内容，缩短历史；路由的预算可以挡住最严重的情况。",
     ),
-    ("Fewer prompt tokens come out of the prefix cache, which is cheaper.", "从前缀缓存（更便宜）取得的提示词元变少了。"),
+    ("Fewer prompt tokens come out of the prefix cache, which is cheaper.", "从前缀缓存（更便宜）取得的提示 token 变少了。"),
     (
         "See what changed at the beginning of prompts: a time, a name, the order of tools.",
         "看提示词开头有什么变化：时间、姓名、工具的顺序。",
@@ -229,7 +229,7 @@ TEXTS: Final = (
         "Set max_completion_tokens; reasoning_effort or enable_thinking: false.",
         "设置 max_completion_tokens；reasoning_effort 或 enable_thinking: false。",
     ),
-    ("Tokens became dearer: a dearer model answers, or the price list changed.", "词元变贵了：由更贵的模型回答，或价目表变了。"),
+    ("Tokens became dearer: a dearer model answers, or the price list changed.", "token 变贵了：由更贵的模型回答，或价目表变了。"),
     (
         "See which target answers, and why: a fallback, a rule, another price version.",
         "看是哪个目标在回答以及原因：回退、规则、另一个版本的价格。",
@@ -250,7 +250,7 @@ TEXTS: Final = (
     ),
     (
         "The GPU's memory bandwidth is full: every token of every answer reads the weights.",
-        "GPU 的显存带宽已满：每个回答的每个词元都要读一遍权重。",
+        "GPU 的显存带宽已满：每个回答的每个 token 都要读一遍权重。",
     ),
     (
         "Fewer requests at once, a quantised model, or more GPUs; vLLM: --kv-cache-dtype fp8.",
@@ -295,7 +295,7 @@ TEXTS: Final = (
         "Raise server.max_buffered_bytes or workers; smaller bodies help most.",
         "调高 server.max_buffered_bytes 或 workers；减小请求体最有效。",
     ),
-    ("Token counts are wrong.", "词元计数不对。"),
+    ("Token counts are wrong.", "token 计数不对。"),
     (
         ("The vocabulary that we count with is not the model's: Qwen3.5 and later have 248 thousand entries, earlier ones 152 thousand."),
         "计数所用的词表不是该模型的：Qwen3.5 及以后有 24.8 万个词条，之前的有 15.2 万个。",

@@ -11,10 +11,10 @@ TEXTS: Final = (
     ("figures of this machine's GPUs from the driver", "由驱动给出的本机 GPU 数据"),
     ("requests as spans for a collector", "把请求作为 span 发给收集器"),
     ("books in PostgreSQL", "把账本存入 PostgreSQL"),
-    ("exact token counts for Qwen models, before a request is sent", "在发送请求之前对 Qwen 模型精确计数词元"),
+    ("exact token counts for Qwen models, before a request is sent", "在发送请求之前对 Qwen 模型精确计数 token"),
     ("limits and health shared by several nodes", "多个节点共享的限额和健康状态"),
     ("prepared answers out of decision tables when no model can answer", "没有模型能回答时，用决策表给出的预备回答"),
-    ("Let NTP keep this machine's clock: tokens, budgets and records go by it.", "让 NTP 校准本机的时钟：词元、预算和记录都依赖它。"),
+    ("Let NTP keep this machine's clock: tokens, budgets and records go by it.", "让 NTP 校准本机的时钟：token、预算和记录都依赖它。"),
     ("It is {off_s:.0f} s fast {where}.", "{where}，快了 {off_s:.0f} 秒。"),
     ("It is {off_s:.0f} s slow {where}.", "{where}，慢了 {off_s:.0f} 秒。"),
     ("Look at its log; when its process is gone, start it again.", "查看它的日志；如果进程已经不在，重新启动它。"),
@@ -146,7 +146,7 @@ TEXTS: Final = (
     ),
     (
         "Where that server has no list of models, ask for a token instead: tidegate doctor --ask. Else correct base_url.",
-        "如果该服务器没有模型列表，改为请求一个词元：tidegate doctor --ask。否则更正 base_url。",
+        "如果该服务器没有模型列表，改为请求一个 token：tidegate doctor --ask。否则更正 base_url。",
     ),
     (
         "Correct base_url: it leads to a web page, a proxy's greeting, or an API of another kind.",
@@ -156,7 +156,7 @@ TEXTS: Final = (
     ("Look at that server's log.", "查看该服务器的日志。"),
     (
         "Tokens are estimated instead. Let the server report usage, or set a tokenizer.",
-        "改为估算词元数。让该服务器报告用量，或设置 tokenizer。",
+        "改为估算 token 数。让该服务器报告用量，或设置 tokenizer。",
     ),
     (
         'It may have been cold: ask again. If not: tidegate doctor --symptom "everything is slow"',
@@ -176,10 +176,10 @@ TEXTS: Final = (
     ("It is configured as {dialect}, and looks like {seems}.", "它配置为 {dialect}，看上去却是 {seems}。"),
     ("It is that account's limit or balance: see there.", "这是该账户的限额或余额：请到提供商处查看。"),
     ("{model} was answered with {status}: {said}", "{model} 的应答是 {status}：{said}"),
-    ("{model} took {took_s:.1f} s for one token.", "{model} 生成一个词元用了 {took_s:.1f} 秒。"),
+    ("{model} took {took_s:.1f} s for one token.", "{model} 生成一个 token 用了 {took_s:.1f} 秒。"),
     (
         "We count {counted} prompt tokens where it reports {reported}: {error:+.0%}.",
-        "我们数出 {counted} 个提示词元，它报告 {reported} 个：{error:+.0%}。",
+        "我们数出 {counted} 个提示 token，它报告 {reported} 个：{error:+.0%}。",
     ),
     (
         (

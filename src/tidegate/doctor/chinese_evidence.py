@@ -15,7 +15,7 @@ TEXTS: Final = (
             "{found_s} 或更久。"
         ),
     ),
-    ("streams with prompts of 1,024 tokens or more", "提示词有 1,024 个词元或更多的流"),
+    ("streams with prompts of 1,024 tokens or more", "提示词有 1,024 个 token 或更多的流"),
     (
         ("of {seen} requests whose model server tells its queue, half waited {usual_s} or more, one in a hundred {longest_s} or more."),
         "{seen} 个由模型服务器报告排队时间的请求中，一半等待 {usual_s} 或更久，百分之一等待 {longest_s} 或更久。",
@@ -44,9 +44,9 @@ TEXTS: Final = (
             "{share} of {seen} requests failed at the model; half of those had {failed_tokens} prompt tokens or more, of the "
             "others {usual_tokens}."
         ),
-        "{seen} 个请求中，{share} 在模型处失败；失败的一半有 {failed_tokens} 个提示词元或更多，其余的为 {usual_tokens}。",
+        "{seen} 个请求中，{share} 在模型处失败；失败的一半有 {failed_tokens} 个提示 token 或更多，其余的为 {usual_tokens}。",
     ),
-    ("requests with prompt tokens", "带提示词元数的请求"),
+    ("requests with prompt tokens", "带提示 token 数的请求"),
     (
         (
             "{share} of the time of {seen} requests passed while no attempt was running (pauses before retries too); for one in "
@@ -93,8 +93,8 @@ TEXTS: Final = (
         "有 {seen} 个请求因限额被拒绝；最忙的一秒有 {most} 个请求，平均每秒 {mean} 个。",
     ),
     ("requests that were refused for a limit", "因限额被拒绝的请求"),
-    ("{seen} requests held {factor} times the tokens that they used in the end.", "{seen} 个请求占用的词元是最终使用的 {factor} 倍。"),
-    ("requests that held tokens of a limit", "占用了限额词元的请求"),
+    ("{seen} requests held {factor} times the tokens that they used in the end.", "{seen} 个请求占用的 token 是最终使用的 {factor} 倍。"),
+    ("requests that held tokens of a limit", "占用了限额 token 的请求"),
     (
         "{share} of what {seen} attempts cost went into those that gave no whole answer.",
         "{seen} 次尝试的费用中，{share} 用在了没有给出完整回答的尝试上。",
@@ -153,7 +153,7 @@ TEXTS: Final = (
     ),
     (
         "{share} of {seen} requests ({found}) have 32,000 prompt tokens or more; the longest has {most}.",
-        "{seen} 个请求中，{share}（{found} 个）有 32,000 个提示词元或更多；最长的有 {most} 个。",
+        "{seen} 个请求中，{share}（{found} 个）有 32,000 个提示 token 或更多；最长的有 {most} 个。",
     ),
     ("{share} of {seen} requests ({found}) were too long for their model.", "{seen} 个请求中，{share}（{found} 个）对其模型来说太长。"),
     (
@@ -172,23 +172,23 @@ TEXTS: Final = (
         "{share} of {seen} requests ({found}) got less than they asked for (X-Tidegate-Degraded).",
         "{seen} 个请求中，{share}（{found} 个）得到的少于所要求的（X-Tidegate-Degraded）。",
     ),
-    ("prompts have {after} tokens, {before} before: a factor of {factor}.", "提示词有 {after} 个词元，之前为 {before}：{factor} 倍。"),
+    ("prompts have {after} tokens, {before} before: a factor of {factor}.", "提示词有 {after} 个 token，之前为 {before}：{factor} 倍。"),
     (
         "requests with prompt tokens in that time and in as long a time before, and there are {seen} and {seen_before}",
-        "这段时间和之前同样长的时间内带提示词元数的请求，而现有 {seen} 个和 {seen_before} 个",
+        "这段时间和之前同样长的时间内带提示 token 数的请求，而现有 {seen} 个和 {seen_before} 个",
     ),
-    ("answers have {after} tokens, {before} before: a factor of {factor}.", "回答有 {after} 个词元，之前为 {before}：{factor} 倍。"),
+    ("answers have {after} tokens, {before} before: a factor of {factor}.", "回答有 {after} 个 token，之前为 {before}：{factor} 倍。"),
     (
         "answers in that time and in as long a time before, and there are {seen} and {seen_before}",
         "这段时间和之前同样长的时间内的回答，而现有 {seen} 个和 {seen_before} 个",
     ),
     (
         "the part of prompt tokens that is not in the prefix cache rose by a factor of {factor}.",
-        "未命中前缀缓存的提示词元所占部分变为之前的 {factor} 倍。",
+        "未命中前缀缓存的提示 token 所占部分变为之前的 {factor} 倍。",
     ),
     (
         "a token costs {factor} times what it did before: dearer models or another price list.",
-        "每个词元的费用是之前的 {factor} 倍：更贵的模型，或另一份价目表。",
+        "每个 token 的费用是之前的 {factor} 倍：更贵的模型，或另一份价目表。",
     ),
     (
         "requests that cost something in that time and in as long a time before, and there are {seen} and {seen_before}",
