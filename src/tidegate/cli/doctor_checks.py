@@ -56,7 +56,12 @@ async def look(file: Path | None, looking: Looking) -> list[Check]:
     asked, skews = await _upstreams(configuration, looking)
     stepped = (wall_clock() - began_wall) - (loop.time() - began)
     checks += [*machine.clock(skews, stepped_s=stepped), *asked]
-    checks += [await _engine(configuration), *await _stores(configuration, looking), await _books(configuration, state)]
+    checks += [
+        await _engine(configuration),
+        *await _issuers(configuration, looking),
+        *await _stores(configuration, looking),
+        await _books(configuration, state),
+    ]
     checks += [
         *services.recorder(await _recorder(configuration, state, node_runs=runs)),
         *services.extras(installed(), needed(configuration)),
@@ -160,6 +165,26 @@ async def _get(origin: str, path: str, headers: Headers, looking: Looking, *, ve
 
 
 # ── stores, books, recorder, extras ───────────────────────────────────────────
+
+
+async def _issuers(configuration: Configuration, looking: Looking) -> list[Check]:
+    places = [(section.issuer, section.jwks) for section in configuration.jwt if section.jwks is not None]
+    return [services.key_source(await _key_source(issuer, place, looking)) for issuer, place in places]
+
+
+async def _key_source(issuer: str, place: str, looking: Looking) -> services.KeySource:
+    from tidegate.adapters.jwt.key_set import parse_key_set
+    from tidegate.wiring.parts import fetch_key_set
+
+    try:
+        async with asyncio.timeout(looking.timeout_s):
+            document = await fetch_key_set(place) if "://" in place else await asyncio.to_thread(Path(place).read_bytes)
+        parse_key_set(document, source=place)
+    except TimeoutError:
+        return services.KeySource(issuer, place, f"no answer within {looking.timeout_s:g} s")
+    except (OSError, TidegateError) as error:
+        return services.KeySource(issuer, place, error.message if isinstance(error, TidegateError) else error.strerror or str(error))
+    return services.KeySource(issuer, place)
 
 
 async def _stores(configuration: Configuration, looking: Looking) -> list[Check]:

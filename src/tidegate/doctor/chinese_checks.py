@@ -119,6 +119,12 @@ TEXTS: Final = (
     ("It cannot put records into the store: {trouble}", "它无法把记录存入存储：{trouble}"),
     ("It is {lag_s:.0f} s behind, with {n:,} bytes to read.", "它落后 {lag_s:.0f} 秒，还有 {n:,} 字节要读。"),
     ("{n:,} lines of the record files were no records.", "记录文件中有 {n:,} 行不是记录。"),
+    ("Its key set can be used.", "它的密钥集可用。"),
+    ("Its key set at {place} cannot be used: {trouble}.", "它位于 {place} 的密钥集不可用：{trouble}。"),
+    (
+        "Correct jwks, or see why this machine does not get it: a gateway that never had it refuses all tokens of that issuer.",
+        "更正 jwks，或查看本机为何取不到它：从未取得密钥集的网关会拒绝该签发者的所有令牌。",
+    ),
     ("The store cannot be used: {trouble}.", "该存储不可用：{trouble}。"),
     ("Records are kept as JSON Lines only.", "记录只保存为 JSON Lines。"),
     ("Start the store, or make room for it.", "启动该存储，或为它腾出空间。"),

@@ -40,6 +40,24 @@ def store(found: Store) -> Check:
     return ok(found.setting, say("It answered in {took:.0f} ms.", took=took))
 
 
+class KeySource(msgspec.Struct, frozen=True):
+    """Where the keys of a token issuer are; `trouble`: why they cannot be had."""
+
+    issuer: str
+    place: str
+    trouble: str = ""
+
+
+def key_source(found: KeySource) -> Check:
+    """Judge whether the tokens of an issuer can be checked."""
+    name = f"issuer {found.issuer}"
+    if not found.trouble:
+        return ok(name, "Its key set can be used.")
+    told = say("Its key set at {place} cannot be used: {trouble}.", place=found.place, trouble=found.trouble.rstrip("."))
+    fix = "Correct jwks, or see why this machine does not get it: a gateway that never had it refuses all tokens of that issuer."
+    return bad(name, told, fix, f"curl -sS {found.place}" if found.place.startswith("http") else f"ls -l {found.place}")
+
+
 def no_store(*, workers: int) -> Check:
     """Say who shares limits where no store is configured."""
     if workers > 1:

@@ -186,6 +186,19 @@ def test_stores_books_and_recorder_are_looked_at(tmp_path: Path, upstream: Threa
     assert "It runs when the node does." == found["recorder"][0]["sentence"]
 
 
+def test_the_key_sets_of_issuers_are_looked_at(tmp_path: Path, upstream: ThreadedUpstream, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is no key set, one whose host is unknown, and an issuer with a secret, which needs none."""
+    (tmp_path / "keys.json").write_text("[]")
+    places = {"https://file": str(tmp_path / "keys.json"), "https://far": "https://no-such-host.invalid/keys"}
+    issuers = [{"issuer": issuer, "audience": "a", "jwks": place} for issuer, place in places.items()]
+    shared = {"issuer": "https://shared", "audience": "a", "algorithms": ["HS256"], "secret": "s" * 48}
+    status, found = told(tmp_path, capsys, {**there(upstream), "jwt": [*issuers, shared]})
+    assert status == 2
+    assert "is no JSON Web Key Set" in found["issuer https://file"][0]["sentence"]
+    assert "cannot be resolved" in found["issuer https://far"][0]["sentence"]
+    assert "issuer https://shared" not in found
+
+
 def test_books_that_cannot_be_read_and_a_missing_model_are_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each in its own words."""
     for name in ("books", "model.gguf"):

@@ -117,6 +117,20 @@ def test_stores_answer_slowly_or_not_at_all() -> None:
     assert "ledger process" in services.no_store(workers=2).sentence
 
 
+@pytest.mark.parametrize(
+    ("place", "trouble", "expected"),
+    [
+        ("keys.json", "", (OK, "Its key set can be used.", "")),
+        ("keys.json", "No such file", (BAD, "Its key set at keys.json cannot be used: No such file.", "ls -l keys.json")),
+        ("https://a/k", "status 404.", (BAD, "Its key set at https://a/k cannot be used: status 404.", "curl -sS https://a/k")),
+    ],
+)
+def test_the_key_set_of_an_issuer_can_be_had_or_not(place: str, trouble: str, expected: tuple[Verdict, str, str]) -> None:
+    """Without it, all tokens of that issuer are refused."""
+    found = services.key_source(services.KeySource("https://login", place, trouble))
+    assert ("issuer https://login", *expected) == (found.name, found.verdict, found.sentence, found.command)
+
+
 def test_books_are_kept_begun_and_readable_or_not() -> None:
     """The command that checks every entry goes with them."""
     assert "None are kept: nothing has a price or a budget." == services.books(kept=False).sentence
