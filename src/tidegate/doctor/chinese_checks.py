@@ -72,6 +72,7 @@ TEXTS: Final = (
     ),
     ("It says that it serves, and does not answer on {admin}.", "它声称正在服务，但在 {admin} 上没有应答。"),
     ("It does not run.", "它没有运行。"),
+    ("See the lines below.", "见下面各行。"),
     ("See below; drained ones come back by hand only.", "见下面各行；被排空的只能手动恢复。"),
     ("It agrees with others to within {most_s:g} s ({where}).", "与其他时钟的差在 {most_s:g} 秒以内（{where}）。"),
     ("no upstream can be used", "没有可用的上游"),

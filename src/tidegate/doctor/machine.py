@@ -162,7 +162,8 @@ def node(state: NodeState | None, *, admin: str, is_ready: bool = True, silent: 
         told = say("It runs and is not ready: {lacks}.", lacks=lacks or say("no upstream can be used"))
         yield bad("node", told, "See the upstreams below.", command)
     elif unwell:
-        yield warning("node", say("It serves, but {lacks}.", lacks=lacks), "See below; drained ones come back by hand only.", command)
+        fix = "See below; drained ones come back by hand only." if state.drained else "See the lines below."
+        yield warning("node", say("It serves, but {lacks}.", lacks=lacks), fix, command)
     else:
         n = len(state.workers)
         yield ok("node", say("It serves with 1 worker." if n == 1 else "It serves with {n} workers.", n=n), command=command)

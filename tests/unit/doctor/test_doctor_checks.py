@@ -96,6 +96,9 @@ def test_a_node_serves_lacks_something_or_is_silent() -> None:
     [check] = machine.node(unwell, admin="")
     told = "worker 0 is unresponsive; upstream there is failing; there/1 is drained; limits: store lost by 1 workers"
     assert (WARNING, f"It serves, but {told}.") == (check.verdict, check.sentence)
+    assert "drained ones come back by hand only" in check.fix
+    [check] = machine.node(NodeState(upstreams={"local": "warming: it is starting"}), admin="")
+    assert "See the lines below." == check.fix
     assert [BAD] == verdicts(list(machine.node(NodeState(), admin="", is_ready=False)))
     assert [BAD] == verdicts(list(machine.node(None, admin="", silent=True)))
     assert [OK] == verdicts(list(machine.node(None, admin="")))
