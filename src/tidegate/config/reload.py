@@ -41,7 +41,8 @@ def reload_obstacles(old: Configuration, update: Configuration) -> list[str]:
         if before == after:
             continue
         for name, was, becomes in _differences(".".join(path), before, after):
-            sentences.append(f"{name} cannot change from {_shown(was)} to {_shown(becomes)} without a restart: {reason}.")
+            show = str if name.endswith(".port") else _shown
+            sentences.append(f"{name} cannot change from {show(was)} to {show(becomes)} without a restart: {reason}.")
     if books_are_kept(update) and not books_are_kept(old) and old.books == update.books:
         sentences.append("The first price or budget cannot come without a restart: no process keeps books yet.")
     return sentences

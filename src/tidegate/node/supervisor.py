@@ -389,7 +389,7 @@ class Supervisor:
                 await self._reload(pool)
             except TidegateError as error:
                 self._reloads = ReloadSnapshot(self._reloads.succeeded, self._reloads.refused + 1, error.message)
-                _LOG.error("configuration.reload_refused %s Nothing was changed.", error.message)
+                _LOG.error("configuration.reload_refused Nothing was changed. %s", error.message)
             else:
                 self._reloads = ReloadSnapshot(self._reloads.succeeded + 1, self._reloads.refused)
                 _LOG.info("configuration.reloaded workers=%d", len(pool.slots))

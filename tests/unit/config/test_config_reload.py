@@ -18,7 +18,7 @@ def configuration(text: str) -> Configuration:
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [
-        ("server: {port: 9000}", ["server.port cannot change from 8,080 to 9,000 without a restart: the API port is already open."]),
+        ("server: {port: 9000}", ["server.port cannot change from 8080 to 9000 without a restart: the API port is already open."]),
         (
             "server: {host: 0.0.0.0}",
             ['server.host cannot change from "127.0.0.1" to "0.0.0.0" without a restart: the API port is already open.'],
