@@ -72,6 +72,11 @@ def test_no_mocks_and_no_unfinished_marks(path: Path) -> None:
     assert "NotImplementedError" not in text
 
 
+def test_nothing_makes_a_weak_reference() -> None:
+    """Compiled classes with bases of Python's release those to themselves as their own: docs/decisions/0005-compiled-request-path.md."""
+    assert [path.name for path in SOURCES if "weakref" in path.read_text()] == []
+
+
 def test_a_worker_imports_little() -> None:
     """The data plane starts without admin server, metrics libraries, YAML, CLI, tokenizers, cryptography, rule engine and Redis."""
     program = "import sys, tidegate.wiring.worker; print(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"

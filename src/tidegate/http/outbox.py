@@ -11,7 +11,7 @@ inside a call to an application or a receiver, but for that of a `Sender` itself
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
 from tidegate.http.framing import Chunks
@@ -20,8 +20,8 @@ FULL: Final = 64
 """Connections with something to send at which the end of a read sends all."""
 
 
-class Sender(ABC):
-    """A connection with bytes to send. A class and not a Protocol, so that compiled code calls it directly."""
+class Sender:
+    """A connection with bytes to send. A plain class, so that compiled code calls it directly."""
 
     __slots__ = ()
 

@@ -6,7 +6,7 @@ A counter is the use of one resource by one subject, named `<rule>;key=abc`. Amo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Protocol
 
 import msgspec
@@ -14,8 +14,8 @@ import msgspec
 from tidegate.domain.limits import CounterSpec, StoreDown
 
 
-class Counter(ABC):
-    """Use of one resource by one subject. A class and not a Protocol, so that compiled code calls it directly."""
+class Counter:
+    """Use of one resource by one subject. A plain class, so that compiled code calls it directly."""
 
     __slots__ = ("holders", "spec")
 

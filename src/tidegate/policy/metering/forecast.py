@@ -14,7 +14,7 @@ Whoever calls measures a prompt in the same way before and after: by its cheap b
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict
 from math import ceil, log2
 
@@ -40,10 +40,10 @@ _LENGTH_OF_A_CUT = 2  # times what was written; of an answer of unknown length t
 _Key = tuple[str | int, ...]
 
 
-class Forecast(ABC):
+class Forecast:
     """Expects how long answers will be. A prompt is measured in the same way in both calls: by its cheap bound.
 
-    A class and not a Protocol, so that compiled code calls it directly.
+    A plain class, so that compiled code calls it directly.
     """
 
     @abstractmethod
