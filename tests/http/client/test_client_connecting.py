@@ -85,7 +85,7 @@ def test_an_unresolvable_name_is_a_dns_failure_that_names_the_host() -> None:
         async with open_pool("http://typo.test:8000/v1", lookup=lookup) as pool:
             failure = (await call(pool)).failure
             assert failure.kind is CallFailureKind.DNS
-            for words in ("typo.test", "Name or service not known", "check base_url"):
+            for words in ("typo.test", "Name or service not known", "check the address"):
                 assert words in failure.message
 
     run(main())
