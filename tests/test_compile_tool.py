@@ -83,6 +83,28 @@ def test_nothing_interpreted_derives_from_a_compiled_class() -> None:
     assert bases == set()
 
 
+def _decoded_into(tree: ast.AST) -> set[str]:
+    """Give the names in the types that a module asks msgspec to decode or convert into."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = [(call, call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")) for call in calls]
+    types = [argument for call, name in named if name in ("Decoder", "convert") for argument in call.args]
+    types += [keyword.value for call, name in named if name in ("Decoder", "convert", "decode") for keyword in call.keywords]
+    return {name.id for kind in types for name in ast.walk(kind) if isinstance(name, ast.Name)}
+
+
+def test_nothing_is_decoded_into_a_class_of_a_compiled_module() -> None:
+    """A compiled class says `list` where its source says `list[Part]`: msgspec would fill it with dictionaries."""
+    wrong = set()
+    for path in SOURCE.rglob("*.py"):
+        tree, module = ast.parse(path.read_text()), path.relative_to(SOURCE).with_suffix("").as_posix()
+        origins = {cls.name: module for cls in _classes(path)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                origins |= {name.name: node.module.removeprefix("tidegate.").replace(".", "/") for name in node.names}
+        wrong |= {f"{module}: {name}" for name in _decoded_into(tree) if origins.get(name) in COMPILED}
+    assert wrong == set()
+
+
 def test_code_compiled_from_another_state_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no compiler any more, what an earlier run left must not be what runs."""
     target = tmp_path / "compiled"

@@ -10,7 +10,7 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+from openai.types.chat import ChatCompletionContentPartParam, ChatCompletionMessageParam, ChatCompletionToolParam
 
 from tidegate.domain.units import Secret
 from tidegate.testing import (
@@ -77,6 +77,17 @@ def test_a_stream_gives_usage_when_asked(client: openai.OpenAI) -> None:
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.total_tokens == 14
+
+
+def test_a_picture_is_passed_on(client: openai.OpenAI, upstream: ThreadedUpstream) -> None:
+    """Parts of a message reach the upstream as they came, and the answer comes back."""
+    parts: list[ChatCompletionContentPartParam] = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    ]
+    answer = client.chat.completions.create(model="scripted", messages=[{"role": "user", "content": parts}])
+    assert answer.choices[0].message.content == SENTENCE
+    assert json.loads(calls(upstream)[0].body)["messages"][0]["content"] == parts
 
 
 def test_tools_in_a_whole_answer(client: openai.OpenAI, upstream: ThreadedUpstream) -> None:

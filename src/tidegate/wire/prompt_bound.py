@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from tidegate.wire.request_heads import PICTURES
+
 TEMPLATE_TOKENS: Final = 128
 """Default system messages and the prompt for the answer; the longest known to us (gpt-oss) takes about 100."""
 TOOLS_TOKENS: Final = 512
@@ -35,21 +37,6 @@ Chinese punctuation and kana share their first byte with a few that can: they ar
 _NFC_SURPLUS = 3
 _NFC_SURPLUS_OF_FOUR_BYTES = 8
 """The most bytes that one character can cost more after NFC, the effect of a mark on its neighbour included."""
-
-
-class _Part(msgspec.Struct, gc=False):
-    image_url: msgspec.Raw = msgspec.Raw()
-
-
-class _Message(msgspec.Struct, gc=False):
-    content: list[_Part] | str | None = None
-
-
-class _Conversation(msgspec.Struct, gc=False):
-    messages: list[_Message] = []
-
-
-_CONVERSATION = msgspec.json.Decoder(_Conversation)
 
 
 def nfc_surplus(body: bytes) -> int:
@@ -78,7 +65,7 @@ def pictures_in(body: bytes) -> int:
     if b'"image_url"' not in body:
         return 0
     try:
-        conversation = _CONVERSATION.decode(body)
+        conversation = PICTURES.decode(body)
     except msgspec.ValidationError:
         return 0  # parts of unknown shape: whoever answers them knows better
     contents = (message.content for message in conversation.messages)
@@ -88,7 +75,7 @@ def pictures_in(body: bytes) -> int:
 def _picture_difference(body: bytes) -> int:
     """Sum up, over the pictures in a body, their allowance less the bytes of their address."""
     try:
-        conversation = _CONVERSATION.decode(body)
+        conversation = PICTURES.decode(body)
     except msgspec.ValidationError:
         return body.count(b'"image_url"') * IMAGE_TOKENS  # parts of unknown shape: keep their bytes, add the allowance
     difference = 0

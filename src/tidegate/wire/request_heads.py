@@ -1,6 +1,6 @@
 """The members of a client's body that decisions need, as types, and a decoder for each operation.
 
-Kept apart from what is done with them: msgspec makes these classes.
+Kept apart from what is done with them: msgspec makes these classes, and in a compiled module it would not learn what their lists hold.
 """
 
 from __future__ import annotations
@@ -59,6 +59,20 @@ class EmbeddingHead(msgspec.Struct, gc=False):
     input: msgspec.Raw
 
 
+class PicturePart(msgspec.Struct, gc=False):
+    image_url: msgspec.Raw = ABSENT
+
+
+class PictureMessage(msgspec.Struct, gc=False):
+    content: list[PicturePart] | str | None = None
+
+
+class PictureHead(msgspec.Struct, gc=False):
+    """A conversation of which only the pictures are looked at."""
+
+    messages: list[PictureMessage] = []
+
+
 class TokenizeHead(msgspec.Struct, gc=False):
     model: _Model
     prompt: str | None = None
@@ -69,6 +83,7 @@ class TokenizeHead(msgspec.Struct, gc=False):
 CHAT = msgspec.json.Decoder(ChatHead)
 COMPLETION = msgspec.json.Decoder(CompletionHead)
 EMBEDDING = msgspec.json.Decoder(EmbeddingHead)
+PICTURES = msgspec.json.Decoder(PictureHead)
 TOKENIZE = msgspec.json.Decoder(TokenizeHead)
 MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 TEXT = msgspec.json.Decoder(str)
