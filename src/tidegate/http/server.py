@@ -7,6 +7,7 @@ There is no task and no timer per request or connection: one callback each `TICK
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from functools import partial
@@ -26,6 +27,10 @@ __all__ = ["HttpServer", "ServerLimits", "ServerStatistics", "tls_context"]
 _BACKLOG: Final = 2048
 """Connections the kernel completes before they are accepted; a burst of clients larger than this waits one SYN retry."""
 
+_LISTENERS: Final = 16
+"""Duplicates of the listening socket in the loop. libuv accepts one connection of each in a turn: where turns are long, because many
+streams flow, a burst of clients would wait for as many turns as it has clients."""
+
 _DUE_AT_ONCE: Final = 500
 """Connections ended in one sweep (some 5 ms of work), so that ten thousand idle ones do not stall the streams beside them."""
 
@@ -42,7 +47,7 @@ class HttpServer:
         self._outbox = outbox
         self._limits = limits
         self._state: ServerState | None = None
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.AbstractServer] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._port = 0
         self._path: Path | None = None
@@ -65,7 +70,7 @@ class HttpServer:
         handshake_s = self._limits.header_timeout_s if ssl_context is not None else None
         shutdown_s = _TLS_SHUTDOWN_S if ssl_context is not None else None
         if path is not None:
-            self._listener = await loop.create_unix_server(lambda: ServerConnection(state), str(path), backlog=_BACKLOG)
+            self._listeners = [await loop.create_unix_server(lambda: ServerConnection(state), str(path), backlog=_BACKLOG)]
             path.chmod(_OWNER_ONLY)  # noqa: ASYNC240  one system call, at the start
             self._path = path
             self._sweep = loop.call_later(TICK_S, self._look_at_due, state)
@@ -78,8 +83,11 @@ class HttpServer:
             ssl_handshake_timeout=handshake_s,
             ssl_shutdown_timeout=shutdown_s,
         )
-        self._listener = await (listen(sock=sock) if sock is not None else listen(host, port))
-        self._port = self._listener.sockets[0].getsockname()[1]
+        first = await (listen(sock=sock) if sock is not None else listen(host, port))
+        self._listeners = [first]
+        while len(self._listeners) < _LISTENERS:
+            self._listeners.append(await listen(sock=socket.socket(fileno=os.dup(first.sockets[0].fileno()))))
+        self._port = first.sockets[0].getsockname()[1]
         self._sweep = loop.call_later(TICK_S, self._look_at_due, state)
 
     @property
@@ -99,10 +107,11 @@ class HttpServer:
     def stop_accepting(self) -> None:
         """Close the listener and idle connections; running exchanges go on, and their responses carry `connection: close`."""
         state = self._state
-        if state is None or self._listener is None:
+        if state is None or not self._listeners:
             return
-        self._listener.close()
-        self._listener = None
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         state.draining = True

@@ -554,3 +554,21 @@ def test_empty_lines_do_not_put_off_the_end_of_an_idle_connection() -> None:
             assert (await client.read_response()).status == 408
 
     uvloop.run(main())
+
+
+def test_a_burst_of_clients_is_let_in_within_a_few_turns() -> None:
+    """A turn of the loop is long where many streams flow: a client must not wait for one turn for each client before it."""
+
+    async def main() -> None:
+        async with serving(RecordingApplication()) as server:
+            clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(64)]
+            turns = 0
+            async with asyncio.timeout(5.0):
+                while server.statistics().connections < len(clients):
+                    await asyncio.sleep(0)
+                    turns += 1
+            for client in clients:
+                client.close()
+            assert turns < 20
+
+    uvloop.run(main())
