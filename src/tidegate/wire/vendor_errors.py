@@ -21,7 +21,8 @@ _CREDENTIALS = re.compile(
     r"|\b(?:sk|pk|rk)-[A-Za-z0-9_*.\-]{3,}"
     r"|\bLTAI[A-Za-z0-9]{8,}"
     r"|\beyJ[A-Za-z0-9_\-]{6,}\.[A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]*)?"
-    r"|(?P<name>\b(?:api[_-]?key|apikey|access[_-]?token|authorization|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;}]+",
+    r"|(?P<name>\b(?:api[_-]?key|apikey|access[_-]?token|authorization|secret|password)[\"']?\s*[=:]\s*[\"']?)"
+    r"(?:(?:bearer|basic|token)\s+)?[^\s\"',;}]+",
     re.IGNORECASE,
 )
 _UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")

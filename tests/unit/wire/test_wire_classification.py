@@ -178,6 +178,8 @@ def test_every_shape_of_error_gives_its_message(body: bytes, expected: str) -> N
         ("AccessKey LTAI5tAbcdefgh12345", "LTAI5tAbcdefgh12345"),
         ("authorization: hush", "hush"),
         ("x" * 490 + " sk-cutcutcut-in-the-middle-of-it", "sk-cut"),
+        ("request headers: authorization: Bearer opaque-words", "opaque-words"),
+        ("{'Authorization': 'Basic dXNlcjpwYXNz'}", "dXNlcjpwYXNz"),
     ],
 )
 def test_anything_like_a_credential_is_masked(message: str, hidden: str) -> None:
