@@ -279,7 +279,7 @@ class StreamCodec:
             kept = self._judge(piece)
             relayed.append(kept)
             taken += len(piece)
-            self._last_was_relayed = bool(kept)
+            self._last_was_relayed = kept[-1:] == piece[-1:]  # or else its line end is not the one that an LF would complete
             if self._over:
                 break
         if whole:

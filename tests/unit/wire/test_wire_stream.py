@@ -399,6 +399,17 @@ def test_the_lf_of_a_line_end_cut_in_two_follows_its_event() -> None:
     assert state.feed(b"\n") == b""
 
 
+def test_the_lf_of_a_line_end_cut_in_two_is_dropped_after_an_event_written_anew() -> None:
+    """Such an event ends in line ends of its own: one more would be an empty event."""
+    state = running()
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}],"usage":[]}\r\n\r\n'
+
+    written = state.feed(event[:-1])
+    assert written.endswith(b"}]}\n\n")
+    assert state.feed(b"\n") == b""
+    assert state.feed(HELLO) == HELLO
+
+
 # ── what goes wrong ───────────────────────────────────────────────────────────────────
 
 
