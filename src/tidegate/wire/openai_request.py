@@ -14,6 +14,7 @@ import msgspec
 from tidegate.domain.request import BodyChanges, Operation, ParsedRequest
 from tidegate.domain.units import ModelName
 from tidegate.errors import ClientError, InvalidJson, InvalidParameter
+from tidegate.wire import lenient
 from tidegate.wire.count_requests import parse_count_request
 from tidegate.wire.dialects import Dialect
 from tidegate.wire.prompt_bound import chat_bound, plain_bound
@@ -389,7 +390,7 @@ def _at_most(raw: msgspec.Raw | None, bound: object) -> msgspec.Raw:
     `bound` is typed so loosely because the compiled form would make a float of an int that is declared one, and send `1400.0`.
     """
     assert isinstance(bound, int | float)
-    value: object = msgspec.json.decode(raw) if raw is not None else None
+    value = lenient.decode(bytes(raw)) if raw is not None else None  # a number may be too large for any float
     if isinstance(value, int | float) and value <= bound:
         assert raw is not None
         return raw

@@ -42,6 +42,14 @@ def test_changes_lower_and_never_raise(members: dict[str, object], expected: dic
     assert {"model": "m", "messages": HI, **expected} == _rewritten(Operation.CHAT, LOWER, {"messages": HI, **members})
 
 
+def test_a_number_beyond_every_float_is_lowered() -> None:
+    """It is JSON, and nothing looked at it before."""
+    request = parse_request(Operation.CHAT, b'{"model":"m","messages":[{"role":"user","content":"hi"}],"temperature":1e400}')
+    assert isinstance(request, ParsedRequest)
+    out = rewrite_body(request, model="m", dialect=DIALECTS["vllm"], ask_usage=False, changes=BodyChanges(temperature=0.1))
+    assert json.loads(out)["temperature"] == 0.1
+
+
 def test_a_completion_is_capped_by_its_own_name() -> None:
     """`/v1/completions` knows `max_tokens` only."""
     assert _rewritten(Operation.COMPLETION, LOWER, {"prompt": "hi"}) == {"model": "m", "prompt": "hi", "max_tokens": 70, "temperature": 0.1}
