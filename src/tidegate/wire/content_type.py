@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.domain.features import AnswerWishes, ContentType, Trait
 from tidegate.domain.request import ParsedRequest
+from tidegate.wire import lenient
 from tidegate.wire.features import prompt_text
 from tidegate.wire.text_statistics import measure
 from tidegate.wire.text_traits import traits_of
@@ -20,6 +21,8 @@ from tidegate.wire.text_traits import traits_of
 _KINDS = ((Trait.HTML, ContentType.HTML), (Trait.CODE, ContentType.CODE), (Trait.JSON, ContentType.JSON))
 _LOOKED_AT = 8_192
 """Characters in which signs of a scan are looked for: they are everywhere in it, and this takes a tenth of a millisecond."""
+_HIGHEST = 2
+"""Of temperatures, in OpenAI's API. A number in JSON may be beyond every float."""
 _FEW_SIGNS = 4
 _CHARS_PER_SIGN = 100
 _SIGNS = re.compile(
@@ -48,21 +51,22 @@ def _is_scan(text: str) -> bool:
 
 
 class _WishesHead(msgspec.Struct, gc=False):
-    temperature: object = None
+    temperature: msgspec.Raw = msgspec.Raw(b"null")
     response_format: msgspec.Raw = msgspec.Raw()
-    tools: object = None
+    tools: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _WISHES = msgspec.json.Decoder(_WishesHead)
 
 
 def wishes_of(request: ParsedRequest) -> AnswerWishes:
-    """Read what is wished of the answer; members of odd types wish nothing."""
+    """Read what is wished of the answer; members of odd types wish nothing, and a temperature is as high as the highest there is."""
     head = _WISHES.decode(request.body)
-    temperature = head.temperature
+    temperature = lenient.decode(bytes(head.temperature))
+    number = temperature if isinstance(temperature, int | float) and not isinstance(temperature, bool) else None
     return AnswerWishes(
-        temperature=float(temperature) if isinstance(temperature, int | float) and not isinstance(temperature, bool) else None,
+        temperature=None if number is None else float(min(max(number, 0), _HIGHEST)),
         json=b'"json_' in bytes(head.response_format),
-        tools=bool(head.tools),
+        tools=bool(lenient.decode(bytes(head.tools))),
         stream=request.stream,
     )

@@ -9,6 +9,7 @@ import pytest
 
 from tidegate.domain.features import AnswerWishes, ContentType
 from tidegate.domain.request import Operation, ParsedRequest
+from tidegate.domain.units import ModelName
 from tidegate.wire.content_type import content_type_of, wishes_of
 from tidegate.wire.openai import parse_request
 
@@ -54,6 +55,7 @@ def test_kinds_of_text_are_told_apart(content: str, kind: ContentType) -> None:
         ({"temperature": 1, "stream": True}, AnswerWishes(temperature=1.0, stream=True)),
         ({"temperature": "hot", "tools": "none"}, AnswerWishes(tools=True)),
         ({"temperature": True}, AnswerWishes()),
+        ({"temperature": 10**400, "stream": False}, AnswerWishes(temperature=2.0)),
         ({"response_format": {"type": "json_object"}, "tools": []}, AnswerWishes(json=True)),
         ({"response_format": {"type": "text"}, "tools": [{"type": "function"}]}, AnswerWishes(tools=True)),
     ],
@@ -61,3 +63,9 @@ def test_kinds_of_text_are_told_apart(content: str, kind: ContentType) -> None:
 def test_wishes_are_read_as_they_stand(members: dict[str, Any], wishes: AnswerWishes) -> None:
     """Temperature, JSON, tools and streaming are found; what has an odd type wishes nothing."""
     assert wishes_of(chat("x", **members)) == wishes
+
+
+def test_a_number_beyond_every_float_is_the_highest() -> None:
+    """It is JSON all the same, wherever it stands."""
+    body = b'{"model":"m","messages":[{"role":"user","content":"x"}],"temperature":1e400,"tools":[{"maximum":1e400}]}'
+    assert wishes_of(ParsedRequest(Operation.CHAT, ModelName("m"), body)) == AnswerWishes(temperature=2.0, tools=True)
