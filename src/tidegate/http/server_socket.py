@@ -29,9 +29,9 @@ HELD_BYTES: Final = 16_384
 MIN_PROGRESS_BYTES: Final = 16_384
 """A client that takes less than this in `send_timeout_s` has stopped reading."""
 
-LARGE_READ_BYTES: Final = 131_072
-"""Half of what the loop reads at once: behind a read that is full (256,000 bytes) uvloop reads again, up to 32 times, before anyone
-else has a turn."""
+LARGE_READ_BYTES: Final = 65_536
+"""Behind a read that fills its buffer the loop reads again, up to 32 times, before anyone else has a turn. uvloop's buffer has 256 000
+bytes, and within TLS less of it arrives: no read of that size or near it may pass for a small one."""
 
 LINGER_PAUSE_S: Final = 2.0
 LINGER_TOTAL_S: Final = 30.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from email.utils import parsedate_to_datetime
 
 import msgspec
@@ -174,6 +175,29 @@ def test_a_client_that_pipelines_much_leaves_turns_to_others() -> None:
             assert asked.index("/modest") < 4_000
             for _ in range(4_000):
                 assert (await greedy.read_response()).status == 200
+
+    uvloop.run(main())
+
+
+def test_a_client_that_sends_much_leaves_turns_to_others() -> None:
+    """However much the kernel holds of one client, a turn of the loop reads it once: at most what the loop's buffer takes."""
+
+    async def main() -> None:
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            loop.call_soon(turn)
+
+        loop = asyncio.get_running_loop()
+        async with serving(RecordingApplication()) as server:
+            greedy = socket.create_connection(("127.0.0.1", server.port))
+            turn()
+            sending = asyncio.to_thread(greedy.sendall, b"\r\n" * 8_000_000 + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.gather(sending, asyncio.to_thread(greedy.recv, 1))
+            greedy.close()
+        assert turns >= 16_000_000 // 262_144
 
     uvloop.run(main())
 
