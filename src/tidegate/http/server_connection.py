@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -51,6 +52,7 @@ FIRST_REQUEST_GRACE_S: Final = 1.0
 
 _logger: Final = logging.getLogger("tidegate.http")
 _HEAD_END: Final = b"\r\n\r\n"
+_EMPTY_LINES: Final = re.compile(rb"(?:\r\n)+")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
@@ -246,8 +248,10 @@ class ServerConnection(ServerSocket):
 
     def _read_request(self, data: bytes, at: int, *, searched_to: int) -> int:
         """Read one head at `data[at:]` and begin its exchange, or hold its beginning, or refuse it; give the index after what was taken."""
-        while data.startswith(b"\r\n", at):  # empty lines before a request are forgiven (RFC 9112, section 2.2)
-            at += 2
+        if data.startswith(b"\r\n", at):  # empty lines before a request are forgiven (RFC 9112, section 2.2)
+            empty = _EMPTY_LINES.match(data, at)
+            assert empty is not None
+            at = empty.end()
         # The end may straddle what was searched before and what is fresh.
         end_at = data.find(_HEAD_END, max(at, searched_to - len(_HEAD_END) + 1))
         if end_at < 0:
