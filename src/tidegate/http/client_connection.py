@@ -43,8 +43,8 @@ from tidegate.ports import CallFailure, CallFailureKind, CallReceiver
 ASK_AFTER_IDLE_S = 1.0
 """Servers give up idle connections after seconds, not sooner; in a busy pool, which reuses within milliseconds, nobody pays for asking."""
 
-TURN_BYTES: Final = 65_536
-"""Of a larger read so much is taken at once, and the rest in the loop's next turns: small events in it can cost 10 ms for each 64 KiB."""
+TURN_BYTES: Final = 32_768
+"""Of a larger read so much is taken at once, and the rest in the loop's next turns: small events in it cost 5 ms, chunks of one byte 50."""
 
 
 class ResponsePhase(IntEnum):
