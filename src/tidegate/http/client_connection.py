@@ -247,11 +247,17 @@ class ClientConnection(Sender, asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        self._outbox.begin_read()
+        try:
+            self._take(data)
+        finally:
+            self._outbox.end_read()
+
+    def _take(self, data: bytes) -> None:
         if self._between_chunks:
             content = self._chunks.content_of(data)
             if content:
                 self._take_body(content)
-                self._outbox.flush_if_full()
                 return
             self._between_chunks = False
         if len(data) > TURN_BYTES:
@@ -271,7 +277,6 @@ class ClientConnection(Sender, asyncio.Protocol):
             self._between_chunks = self._chunk_ended and data.endswith(b"\n")
         else:
             self._without_body(len(data))
-        self._outbox.flush_if_full()
 
     def _leave_a_rest(self, data: bytes) -> bytes:
         """Give the beginning of a large read, and take the rest in the loop's next turn: others need it too."""

@@ -100,6 +100,13 @@ class ServerConnection(ServerSocket):
         self._set_deadline(state.loop.time() + (FIRST_REQUEST_GRACE_S if state.draining else state.limits.idle_timeout_s))
 
     def data_received(self, data: bytes) -> None:
+        self._outbox.begin_read()
+        try:
+            self._take(data)
+        finally:
+            self._outbox.end_read()
+
+    def _take(self, data: bytes) -> None:
         phase = self._phase
         if phase is _IDLE:
             if self._ahead:  # an earlier read is still to be parsed
@@ -114,7 +121,6 @@ class ServerConnection(ServerSocket):
             self._read_body(data)
         if len(data) >= LARGE_READ_BYTES:
             self._rest_for_a_turn()
-        self._outbox.flush_if_full()
 
     def eof_received(self) -> bool:
         """Take the client as gone, unless configured otherwise; true keeps the socket open for the response."""
