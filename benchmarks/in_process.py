@@ -4,6 +4,9 @@ One process, no sockets: a worker as a user runs it (keys, limits, records, metr
 64 connections taking turns. The figure is µs of the process's CPU, its recorder's thread included: the least of some rounds, which is
 steady where other programs run too. For finding out what a change does; `benchmarks.run` says what a user gets. With
 `PYTHONPATH=build/compiled` it measures the compiled form; under `valgrind --tool=callgrind` it counts instructions.
+
+`--lone KB` is the other extreme: one request at a time, and before each of its two reads so much other memory is read, as if other
+programs had been there. 0 leaves the caches as they are, 3,000 empties those of a core, 30,000 those that cores share.
 """
 
 from __future__ import annotations
@@ -101,6 +104,8 @@ class _Transport:
 class _Load:
     """Sends requests on all connections, the next of each when the last was answered; and is the upstream."""
 
+    connections = CONNECTIONS
+
     def __init__(self, worker: LiveWorker, head: bytes, body: Body, *, stream: bool) -> None:
         self._loop = asyncio.get_running_loop()
         self._before, self._after = head + body.before, body.after
@@ -111,7 +116,7 @@ class _Load:
         self._waiting: list[tuple[_Receiving, int]] = []
         self._ticking = False
         state = ServerState(worker.application, ServerLimits(), self._loop, worker.outbox)
-        self._clients = [self._client(ServerConnection(state)) for _ in range(CONNECTIONS)]
+        self._clients = [self._client(ServerConnection(state)) for _ in range(self.connections)]
         assert worker._active is not None  # noqa: SLF001  the pools have no other door, and dialling needs sockets
         for pool in worker._active.pools.values():  # noqa: SLF001
             pool._dialer = self  # type: ignore[assignment]  # noqa: SLF001
@@ -157,7 +162,7 @@ class _Load:
         else:
             assert data.startswith(b"HTTP/1.1 200 "), data
         self._left -= 1
-        if self._left >= CONNECTIONS:
+        if self._left >= self.connections:
             self._loop.call_soon(self._ask, connection)
         elif self._left == 0:
             self._done.set()
@@ -177,7 +182,38 @@ class _Load:
         return (time.process_time() - began) / requests * 1e6
 
 
-async def _measure(rounds: int, requests: int, *, stream: bool) -> list[float]:
+class _Lone(_Load):
+    """One request at a time on one connection, each of its two reads after others had the caches."""
+
+    connections = 1
+
+    def __init__(self, worker: LiveWorker, head: bytes, body: Body, *, others: bytearray) -> None:
+        super().__init__(worker, head, body, stream=False)
+        self._others = others
+        self._spent: list[int] = []
+        self._ns = 0
+
+    async def run(self, requests: int) -> float:
+        """Give the µs that a request held the loop, in the middle of all."""
+        self._spent.clear()
+        await super().run(requests)
+        return statistics.median(self._spent) / 1e3
+
+    def _ask(self, connection: ServerConnection) -> None:
+        self._sent += 1
+        self._ns = self._read(connection, b"%b%010d%b" % (self._before, self._sent, self._after))
+
+    def _begin_answer(self, connection: _Receiving) -> None:
+        self._spent.append(self._ns + self._read(connection, _WHOLE))
+
+    def _read(self, connection: _Receiving, data: bytes) -> int:
+        self._others.count(1)  # reads it all
+        began = time.perf_counter_ns()
+        connection.data_received(data)
+        return time.perf_counter_ns() - began
+
+
+async def _measure(rounds: int, requests: int, *, stream: bool, lone_kb: int | None) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
         state = Path(name)
         store = KeyStore(state / KEYS_FILE)
@@ -192,7 +228,7 @@ async def _measure(rounds: int, requests: int, *, stream: bool) -> list[float]:
             f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nauthorization: Bearer {key.reveal()}\r\n"
             f"content-length: {body.size}\r\n\r\n"
         ).encode()
-        load = _Load(worker, head, body, stream=stream)
+        load = _Load(worker, head, body, stream=stream) if lone_kb is None else _Lone(worker, head, body, others=bytearray(lone_kb * 1000))
         await load.run(requests)
         gc.collect()
         gc.freeze()
@@ -205,7 +241,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--requests", type=int, default=2000, help="of a round; of streams a twentieth of them")
-    parser.add_argument("--stream", action="store_true", help="streams of 100 chunks; the figure is µs a chunk")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--stream", action="store_true", help="streams of 100 chunks; the figure is µs a chunk")
+    kind.add_argument("--lone", type=int, metavar="KB", help="one request at a time, KB of other memory read before each of its reads")
     options = parser.parse_args()
     gc.set_threshold(COLLECT_EVERY)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -214,7 +252,7 @@ def main() -> int:
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)  # the log lines; as in use, written and nobody's concern
     try:
-        figures = uvloop.run(_measure(options.rounds, requests, stream=options.stream))
+        figures = uvloop.run(_measure(options.rounds, requests, stream=options.stream, lone_kb=options.lone))
     finally:
         os.dup2(said, 2)  # so that a failure is seen
     each = [figure / CHUNKS for figure in figures] if options.stream else figures

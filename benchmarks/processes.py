@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -54,6 +54,23 @@ def end(process: subprocess.Popen[Any], *, grace_s: float = _END_S) -> None:
     for child in psutil.wait_procs(children, timeout=1.0)[1]:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+
+
+@contextlib.contextmanager
+def paused(pids: Iterable[int]) -> Iterator[None]:
+    """Let these families of processes stand still (SIGSTOP) until the context ends: servers that idle still have timers and use caches."""
+    still: list[psutil.Process] = []
+    try:
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that has failed is told where it is asked
+                for process in family(pid):
+                    process.suspend()
+                    still.append(process)
+        yield
+    finally:
+        for process in reversed(still):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 class LoadProcess:
