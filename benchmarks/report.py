@@ -129,6 +129,7 @@ _BESIDE = (
     ("of requests/s", "latency", "rate_per_s"),
 )
 """The columns of the table of peers: title, measurement, figure."""
+_MODULES = {"latency_closed": "latency", "memory_streams": "memory", "idle_connections": "memory", "idle_streams": "memory"}
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -223,9 +224,7 @@ def figure_table(rows: Sequence[Row]) -> str:
 
 def module_of(measurement: str) -> str:
     """Give the module of `benchmarks.measure` that makes these rows."""
-    if measurement == "latency_closed":
-        return "latency"
-    return "memory" if measurement in {"memory_streams", "idle_connections", "idle_streams"} else measurement
+    return _MODULES.get(measurement, measurement)
 
 
 def _number(value: float | None) -> str:

@@ -83,13 +83,13 @@ TARGETS = (
         Bound("cpu_over_nginx", "≤", 1.1, _NGINX),
     ),
     Target(
-        "Added latency, p99, at half of saturation",
+        "Added latency, p99, at half of saturation, closed loop",
         "latency_closed",
         Bound("added_p99_ms", "<", 2.0, "ms"),
         Bound("added_p99_ms", "<", 1.0, "ms"),
     ),
     Target(
-        "The same in an open loop, where a wait counts for all who would have come meanwhile",
+        "Added latency, p99, at half of saturation, open loop",
         "latency",
         Bound("added_p99_ms", "<", 2.0, "ms"),
         Bound("added_p99_ms", "<", 1.0, "ms"),

@@ -8,7 +8,7 @@ The rate of the open loop is the same for all that can hold it; one that cannot 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,20 +47,14 @@ def measure(options: Options) -> list[Row]:
         loops[bare.name] = _loop(bare, place, cores)
         direct = {rate: Subject(f"direct, {rate:,} /s", port) for rate in dict.fromkeys(rates.values())}
         pids = [subject.pid for subject in subjects if subject.pid is not None]
-
-        def by_itself(measure: Callable[[Subject], Figures]) -> Callable[[Subject], Figures]:
-            def alone(subject: Subject) -> Figures:
-                with paused(pid for pid in pids if pid != subject.pid):
-                    return measure(subject)
-
-            return alone
-
         asked = rates | {subject.name: rate for rate, subject in direct.items()}
-        closed = alternate((bare, *subjects), rounds, by_itself(lambda each: _closed_round(loops[each.name], few, seconds)), absent=absent)
+        closed = alternate(
+            (bare, *subjects), rounds, _by_itself(pids, lambda each: _closed_round(loops[each.name], few, seconds)), absent=absent
+        )
         opened = alternate(
             (*direct.values(), *(subject for subject in subjects if subject.name in closed)),
             rounds,
-            by_itself(lambda each: paced_round(each, cores, rate_per_s=asked[each.name], seconds=seconds)),
+            _by_itself(pids, lambda each: paced_round(each, cores, rate_per_s=asked[each.name], seconds=seconds)),
             absent=absent,
         )
     without = {name: direct[rates[name]].name for name in rates}
@@ -69,6 +63,16 @@ def measure(options: Options) -> list[Row]:
     for row in rows:
         row.figures.update({"connections": few} if row.measurement == "latency_closed" else {"rate_per_s": asked[row.subject]})
     return rows + not_measured("latency", absent)
+
+
+def _by_itself(pids: Sequence[int], one_round: Callable[[Subject], Figures]) -> Callable[[Subject], Figures]:
+    """Make of a round one in which all other gateways stand still."""
+
+    def alone(subject: Subject) -> Figures:
+        with paused(pid for pid in pids if pid != subject.pid):
+            return one_round(subject)
+
+    return alone
 
 
 def _rows(
